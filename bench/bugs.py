@@ -179,8 +179,8 @@ BUGS: tuple[PlantedBug, ...] = (
         "faults io ci 7",
         (
             f"{SQLITE}store.py",
-            "        if failure is not None:\n            # Conflicts",
-            "        if False:\n            # Conflicts",
+            "        if failure is not None:\n            # A conflict",
+            "        if False:\n            # A conflict",
         ),
     ),
     _bug(
@@ -212,8 +212,11 @@ BUGS: tuple[PlantedBug, ...] = (
         "faults postgres ci 2",
         (
             f"{POSTGRES}writer.py",
-            "        if landed:\n            return answers\n",
-            "        if landed:\n            return [StoreUnavailable('lost') for _ in answers]\n",
+            "        if is_committed:\n            return answers\n",
+            (
+                "        if is_committed:\n"
+                "            return [StoreUnavailable('lost') for _ in answers]\n"
+            ),
         ),
     ),
     _bug(
@@ -230,8 +233,8 @@ BUGS: tuple[PlantedBug, ...] = (
         "faults postgres ci 0",
         (
             f"{POSTGRES}writer.py",
-            "        landed = self._landed(head, mark)\n",
-            "        landed = True\n",
+            "        is_committed = self._is_committed(head, mark)\n",
+            "        is_committed = True\n",
         ),
     ),
     _bug(
@@ -266,8 +269,8 @@ BUGS: tuple[PlantedBug, ...] = (
         "histories postgres ci 0",
         (
             f"{POSTGRES}writer.py",
-            "            recent.learn(facts, head)\n",
-            "            recent.head = head\n",
+            "            tail.add(facts, head)\n",
+            "            tail.head = head\n",
         ),
     ),
     _bug(
@@ -282,7 +285,7 @@ BUGS: tuple[PlantedBug, ...] = (
         (
             f"{DYNAMODB}commit.py",
             (
-                "            return self._settled(drafts, waits)\n"
+                "            return self._resolve_outcome(drafts, waits)\n"
                 "        except dynamodb_transport.Cancelled"
             ),
             (
@@ -302,7 +305,7 @@ BUGS: tuple[PlantedBug, ...] = (
                 "        except dynamodb_transport.AnswerLost"
             ),
             (
-                "            self._landed(tx)\n"
+                "            self._answer_applied(tx)\n"
                 "            return []\n        except dynamodb_transport.AnswerLost"
             ),
         ),
@@ -312,12 +315,12 @@ BUGS: tuple[PlantedBug, ...] = (
         "faults dynamodb ci 0",
         (
             f"{DYNAMODB}commit.py",
-            "            return self._sorted_out(drafts, waits, steps, refusal.reasons)\n",
+            "            return self._sort_out_refusal(drafts, waits, steps, refusal.reasons)\n",
             (
                 "            if refusal.reasons[0].code == 'TransactionConflict':\n"
-                "                self._landed(tx)\n"
+                "                self._answer_applied(tx)\n"
                 "                return []\n"
-                "            return self._sorted_out(drafts, waits, steps, refusal.reasons)\n"
+                "            return self._sort_out_refusal(drafts, waits, steps, refusal.reasons)\n"
             ),
         ),
     ),
@@ -437,7 +440,7 @@ BUGS: tuple[PlantedBug, ...] = (
         "a token outlives the one that made it",
         "attack permissions ci 0",
         (
-            "control/operations/accounts.py",
+            "control/operations/api_tokens.py",
             "item is not None and item.row.revoked_at is None for",
             "item is not None for",
         ),

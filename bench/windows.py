@@ -20,7 +20,8 @@ from msgspec.structs import asdict
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet.rows import Host
-from tidegate.domain.gates.checks import GATES, GateContext
+from tidegate.domain.gates.checks import GATES
+from tidegate.domain.gates.context import GateContext
 from tidegate.domain.gates.inputs import FleetState, GateInput, HostPresence, Versioned
 from tidegate.domain.hosts.states import OnFailure
 from tidegate.domain.planner import index_by_host, plan

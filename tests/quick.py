@@ -23,7 +23,7 @@ from zlib import crc32
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tidegate.control.operations import accounts
+from tidegate.control.operations import passwords
 
 QUICK = bool(os.environ.get("TIDEGATE_TEST_QUICK"))
 LONG = bool(os.environ.get("TIDEGATE_TEST_LONG"))
@@ -40,7 +40,7 @@ settings.load_profile("quick" if QUICK else "suite")
 
 
 # A password hash with a server's cost takes 128 MiB and some tenths of a second.
-accounts.SCRYPT_N = 2**10
+passwords.SCRYPT_N = 2**10
 
 
 def fewer(count: int) -> int:

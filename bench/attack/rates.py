@@ -43,7 +43,7 @@ def _second_person(data: Path) -> str:
         command = AddUser(user_id="user_other0000", by="user_admin0000", grants=grants)
         installation.execute.run(add_user, command, meta=meta)
         meta = Meta(actor="user_other0000")
-        token = installation.accounts.keep_token("othertoken", meta)
+        token = installation.accounts.tokens.keep_token("othertoken", meta)
         made = CreateToken(user_id="user_other0000", token_id="othertoken", days=3, grants=None)
         installation.execute.run(create_token, made, meta=meta)
         return token

@@ -20,7 +20,7 @@ from tidegate.clock import system_clock
 from tidegate.control.fleet.dispatch import Dispatcher
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import PACK_MAX, Lanes
-from tidegate.control.operations.promotion import Promote, Promotions
+from tidegate.control.operations.promotion_planning import Promote, Promotions
 from tidegate.control.runtime import Control
 from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.domain.channels.facts import ChannelPolicy

@@ -13,7 +13,7 @@ from tidegate.config import Settings
 from tidegate.control.fleet.dispatch import Dispatcher
 from tidegate.control.installation import Installation
 from tidegate.control.operations.accounts import caller_of
-from tidegate.control.operations.promotion import Promote
+from tidegate.control.operations.promotion_planning import Promote
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.slices import CreateChannel, create_channel
 from tidegate.domain.fleet.rows import Fleet, fleet_key

@@ -1,4 +1,4 @@
-"""A course must not be full and a student not over-enrolled, decided in one boundary.
+"""A course has places left and a student may take another one: two rules, one boundary.
 
 ``StudentSubscribed`` is filed under its course and, because ``student_id`` is declared ``Cross()``
 on the command and on the fact, under its student over all courses.
@@ -213,14 +213,14 @@ FOLDS = Folds(SCHEMA, (course_places,))
 
 @contextmanager
 def courses(url: str) -> Iterator[Control]:
-    """The courses on the log at this URL. A fold with a new number is rebuilt first."""
+    """Open the courses on the log at this URL. A fold with a new number is rebuilt first."""
     with closing(connect(url, SCHEMA)) as store, closing(GroupCommit(store)) as writer:
         rebuild_changed(store, FOLDS, system_clock())
         yield Control(store, FOLDS, writer.submit)
 
 
 def walk(control: Control) -> None:
-    """Three students want two places."""
+    """Let three students ask for two places."""
     control.execute(define_course, DefineCourse("c1", 2))
     for student in ("ann", "bea", "cid"):
         control.execute(register_student, RegisterStudent(student))

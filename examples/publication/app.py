@@ -1,4 +1,4 @@
-"""A page is published in place and by versions, and four writers come too late.
+"""Publishes a page in place and by versions, and shows four writers that are too late.
 
     python -m examples.publication.app [url]
 
@@ -42,7 +42,7 @@ LEASE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Newsroom:
-    """Where pages are made."""
+    """Renders and publishes pages."""
 
     store: Store
     publisher: Publisher
@@ -61,7 +61,7 @@ class Newsroom:
         policy: PublicationPolicy,
         generated_at: datetime,
     ) -> None:
-        """Publish, or say why not, and what readers get in either case."""
+        """Publish, or print why not; print what readers get in both cases."""
         try:
             self.publisher.publish(page, lease, text.encode(), policy, generated_at=generated_at)
             outcome = "published"
@@ -79,7 +79,7 @@ class Newsroom:
 
 @contextmanager
 def newsroom(store: Store) -> Iterator[Newsroom]:
-    """A newsroom on this log."""
+    """Open a newsroom on this log."""
     clock = ManualClock(NOON)
     with closing(GroupCommit(store)) as writer, TemporaryDirectory() as directory:
         control = Control(store, FOLDS, writer.submit, clock=clock)

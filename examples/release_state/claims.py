@@ -1,4 +1,4 @@
-"""Documents of provenance and confidence, as those who claim authority make them."""
+"""Documents of provenance and confidence, which justify a pin."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Document = dict[str, Any]
 
 
 def by_operator(scope: str, release_id: str, now: datetime) -> Document:
-    """An operator names the release: native, and nobody else's word is needed."""
+    """The document of an operator who names the release: mode native, no other evidence needed."""
     said = {
         "kind": "operator_command",
         "ref": f"operator://deploy/{scope}/{release_id}",
@@ -30,7 +30,7 @@ def by_operator(scope: str, release_id: str, now: datetime) -> Document:
 
 
 def by_pipeline(execution: str, digest: str, now: datetime) -> Document:
-    """A pipeline did it and it was seen there: the digest binds the claim to the content."""
+    """The document of a pipeline run; its digest binds it to the content."""
     said = {
         "kind": "codepipeline_execution",
         "ref": f"pipeline://{execution}",

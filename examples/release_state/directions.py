@@ -1,7 +1,7 @@
-"""The two directions of an effect outside. In neither is it part of the commit.
+"""The two directions of an external effect. In neither is it part of the commit.
 
 intent first   commit(state + event + intent) ──▶ worker performs ──▶ outcome ──▶ reconciler
-effect first   perform(key) ──▶ observe ──▶ commit(state + event, by what was observed)
+effect first   perform(key) ──▶ observe ──▶ commit(state + event, from what was observed)
                                                └── lost? recover from key and observation
 """
 
@@ -35,7 +35,7 @@ def actual(control: Control, scope: str) -> Actual:
 def promotion(
     control: Control, scope: str, release_id: str, digest: str, command_id: str
 ) -> TransitionRelease:
-    """An operator's command on what stands now; the alias outside is owed, not moved."""
+    """An operator's transition from the current pin. The external alias is requested, not moved."""
     return TransitionRelease(
         scope=scope,
         release_id=release_id,
@@ -52,7 +52,7 @@ def promotion(
 
 
 class Deployment:
-    """One effect that comes before its state. All it needs to begin again is its key."""
+    """One effect that comes before its state. After a crash, its key is enough to continue."""
 
     def __init__(self, control: Control, target: Target, key: IdempotencyKey, digest: str) -> None:
         self._control = control
@@ -64,26 +64,26 @@ class Deployment:
         )
 
     def run(self) -> None:
-        """Have the effect, look at it, and let what is seen become state.
+        """Perform the effect, observe it, and commit what was observed.
 
         Raises:
-            StaleVersion: the scope moved on meanwhile; the effect stands all the same.
+            StaleVersion: the scope has changed meanwhile; the effect has happened all the same.
         """
         perform_then_record(self._target, str(self.key), self._effect, self._record)
 
     def perform(self) -> None:
-        """The effect alone: what a process leaves behind that dies before it can record it."""
+        """Perform the effect only, like a process that dies before it can record it."""
         self._target.perform(str(self.key), self._effect)
 
     def recover(self) -> bool:
-        """Record the effect if it stands outside; False: it never happened."""
+        """Record the effect if the external system shows it; False: it never happened."""
         done = recover(self._target, str(self.key), self._effect, self._record)
         return done is not None
 
     def _record(self, seen: Observation) -> bool:
-        stands = actual(self._control, self.key.scope)
-        if stands.pinned_release_id == self.key.release_id:
-            return True  # it was recorded; only the answer was lost
+        current = actual(self._control, self.key.scope)
+        if current.pinned_release_id == self.key.release_id:
+            return True  # it was recorded; only the response was lost
         digest = seen.state["digest"]
         self._control.execute(
             BUILT_IN.transition,
@@ -92,9 +92,9 @@ class Deployment:
                 release_id=self.key.release_id,
                 digest=digest,
                 authority=by_pipeline(str(self.key), digest, self._control.clock()),
-                command_id=f"{self.key.release_id}.{self.key.version}.{stands.version}",
+                command_id=f"{self.key.release_id}.{self.key.version}.{current.version}",
                 by="user_pipeline",
-                expected_version=stands.version,
+                expected_version=current.version,
             ),
         )
         return True
@@ -103,6 +103,6 @@ class Deployment:
 def deployment(
     control: Control, target: Target, scope: str, release_id: str, digest: str
 ) -> Deployment:
-    """The deployment of a release on what stands now."""
+    """The deployment of a release after the current pin."""
     version = actual(control, scope).version + 1
     return Deployment(control, target, idempotency_key(scope, release_id, ALIAS, version), digest)

@@ -1,4 +1,4 @@
-"""Everything that the registry says no to, each with the code under which it says so."""
+"""Every kind of command that the registry refuses, with the code of the error."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ Refusal = tuple[str, Struct, str]
 
 
 def refusals(good: TransitionRelease, used: str, gone: str, gone_digest: str) -> Iterator[Refusal]:
-    """What is wrong, the command, and its code; ``good`` is a transition that would be accepted,
-    ``used`` the id of a command that was, ``gone`` a release that is being deleted.
+    """Yield what is wrong, the command, and the code of the error.
+
+    ``good`` is a transition that would be accepted. ``used`` is the id of an accepted command,
+    ``gone`` a release that is being deleted.
     """
     yield "no version", replace(good, expected_version=None), "version_required"
     yield "a stale version", replace(good, expected_version=0), "version_conflict"
@@ -45,7 +47,7 @@ _INVALID, _REJECTED = "invalid_input", "rejected_evidence"
 
 
 def _documents(good: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """The seed's list of what is no deploy authority."""
+    """Documents that have no authority to move a pin."""
     yield "provenance without confidence", _without(good, "confidence"), _INVALID
     yield "a note on the row", {**good, "notes": "probably manifest A"}, _INVALID
     yield "a free-form key", _changed(good, notes="probably manifest A"), _INVALID

@@ -1,4 +1,4 @@
-"""The shop as one schema, its one derived table, and a walk through it."""
+"""The shop as one schema, its one derived table, and a demonstration."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ FOLDS = Folds(SCHEMA, (customer_units,))
 
 @contextmanager
 def shop(url: str) -> Iterator[Control]:
-    """The shop on the log at this URL. A fold with a new number is rebuilt first."""
+    """Open the shop on the log at this URL. A fold with a new number is rebuilt first."""
     with closing(connect(url, SCHEMA)) as store, closing(GroupCommit(store)) as writer:
         rebuild_changed(store, FOLDS, system_clock())
         yield Control(store, FOLDS, writer.submit)
 
 
-def said(control: Control, item: Slice, command: Struct) -> str:
-    """What became of a command, in a few words."""
+def describe_result(control: Control, item: Slice, command: Struct) -> str:
+    """Describe the result of a command in a few words."""
     try:
         outcome = control.execute(item, command)
     except Refused as refusal:
@@ -81,14 +81,14 @@ def said(control: Control, item: Slice, command: Struct) -> str:
 
 
 def walk(control: Control) -> None:
-    """A first customer, from the catalogue to the cap. Repeated, it changes nothing."""
+    """Run through a first customer, from the catalogue to the cap. A repeat changes nothing."""
     control.execute(catalog.add_product, catalog.AddProduct("prod-1", "Lamp", "It shines", 990))
     control.execute(catalog.sync_product, catalog.SyncProduct("prod-1", True))
     order = PlaceOrder("ord-1", "cust-9", ("prod-1",))
-    print(f"placing ord-1: {said(control, place_order, order)}")
+    print(f"placing ord-1: {describe_result(control, place_order, order)}")
     for number in range(1, 8):
         unit = OrderProduct(f"ord-{number}", "cust-9", "prod-1", 1)
-        print(f"one prod-1 in {unit.order_id}: {said(control, order_product, unit)}")
+        print(f"one prod-1 in {unit.order_id}: {describe_result(control, order_product, unit)}")
     for record in control.store.range(CUSTOMER_UNITS.name, limit=10):
         print(f"{record.key}: {record.data.decode()} at version {record.version}")
     print(f"differences after replay: {differences(control.store, FOLDS)}")

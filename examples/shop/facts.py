@@ -35,8 +35,8 @@ class CatalogProductSynced(Struct, frozen=True, rename="camel"):
 
 
 class OrderPlaced(Struct, frozen=True, rename="camel"):
-    """Found by its order. It carries its products, but an order of a product is not found by it:
-    otherwise all orders of a popular product would conflict with each other.
+    """Found by its order only. It names its products, but is not tagged with them: otherwise all
+    orders of a popular product would conflict with each other.
     """
 
     order_id: Annotated[str, Partition()]

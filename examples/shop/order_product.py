@@ -28,7 +28,7 @@ class OrderProduct(Struct, frozen=True, rename="camel"):
 
 
 class ProductOrdered(Struct, frozen=True, rename="camel"):
-    """A view of the fact: what this decision needs of it, and no tags."""
+    """The part of the fact that this decision needs, without tags."""
 
     order_id: str
     product_id: str

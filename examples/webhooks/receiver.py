@@ -29,7 +29,7 @@ class Receiver:
         self._effects: dict[tuple[str, str], dict[str, Any]] = {}  # by scope and operation
 
     def receive(self, event: dict[str, Any]) -> tuple[int, object]:
-        """The status and the content of the answer."""
+        """Handle an event; return the status and the content of the response."""
         if event["id"] in self._seen:
             print("again", event["id"], flush=True)
             return 204, None
@@ -60,7 +60,7 @@ class Receiver:
 
 
 class Hooks(BaseHTTPRequestHandler):
-    """Lets only what verifies reach the receiver."""
+    """Passes only verified requests to the receiver."""
 
     webhook: Webhook
     receiver: Receiver

@@ -1,7 +1,7 @@
-"""Tidegate is a release control plane: facts and the rows folded from them, in one commit.
+"""Tidegate is a release control plane: it saves facts and the rows folded from them in one commit.
 
-As a library it is what ``tidegate.library.__all__`` lists, starting with ``Log`` (docs/library.md).
-The names are imported when they are asked for, so that the command line starts fast.
+As a library, it offers the names in ``tidegate.library.__all__``; start with ``Log``
+(docs/library.md). They are imported on first use, so that the command line starts fast.
 """
 
 from importlib import import_module
@@ -15,8 +15,10 @@ __version__ = "0.2.0"
 
 
 def __getattr__(name: str) -> Any:
-    """A name of the library. A module of the package is left to the import that asks for it: most
-    programs import such modules, and not the library.
+    """Import a name of the library on first use.
+
+    The name of a module of this package is not looked up in the library: most programs import
+    such modules and never need the library.
     """
     is_private = name.startswith("_") and name != "__all__"
     found = PathFinder.find_spec(f"{__name__}.{name}", __path__)  # noqa: F405 - of this package

@@ -1,7 +1,7 @@
-"""``tidegate`` and ``python -m tidegate``: every command, each imported when it is asked for.
+"""``tidegate`` and ``python -m tidegate``: every command, each imported when it is called.
 
-What runs on this machine is composed by ``main``, which is heavy; so its commands are named here by
-where they are, and help, completion and the verbs that ask a server never import it.
+The commands that run on this machine import ``tidegate.main``, which is slow. So they are listed
+here by module and name, and help, completion and the commands that call a server never import it.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ COMMANDS: Final[Mapping[str, tuple[str, str]]] = {
     "agent": (f"{_HERE}.agent:agent", "Run what the server orders on this host."),
     "doctor": (f"{_HERE}.maintenance:doctor", "Check an installation, and say what to do."),
     "backup": (f"{_HERE}.maintenance:backup", "Take a backup of everything."),
-    "restore": (f"{_HERE}.maintenance:restore", "Put a backup back; that begins a new epoch."),
+    "restore": (f"{_HERE}.maintenance:restore", "Restore a backup; this begins a new epoch."),
     "views": (f"{_HERE}.views:views", "Verify derived rows against the log, or rebuild them."),
     "archive": (f"{_HERE}.archive:archive", "Verify the copy of the log, or rebuild it."),
     "simulate": (f"{_HERE}.simulate:simulate", "Forecast a rollout on a channel."),
-    "demo": (f"{_HERE}.demo:demo", "Show a living installation with a simulated fleet."),
+    "demo": (f"{_HERE}.demo:demo", "Run an installation with a simulated fleet, to try."),
 }
 
 
 def main() -> NoReturn:
-    """Run what the arguments say, and exit."""
+    """Run the command that the arguments name, and exit."""
     app(COMMANDS)
 
 

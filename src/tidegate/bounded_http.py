@@ -1,7 +1,7 @@
 """HTTP with a deadline for a whole exchange (connect, TLS, head, body, redirects) and a size limit.
 
 httpx2 limits each wait on its own, so a server that sends a byte now and then could hold a client
-for ever. Here every wait ends at the deadline of the exchange.
+forever. Here every wait ends at the deadline of the exchange.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class BodyTooLong(httpx2.HTTPError):
 
 
 class BodyEncoded(httpx2.HTTPError):
-    """The body is compressed although the request asked for it as it is."""
+    """The body is compressed although the request asked for an uncompressed one."""
 
 
 class WaitLimit(Protocol):
-    """How long the next wait may be."""
+    """Decides how long the next wait may be."""
 
     def left(self, timeout: float | None) -> float:
-        """Raises: httpcore2.ReadTimeout: no longer at all."""
+        """Return the seconds of the next wait. Raises: httpcore2.ReadTimeout: no time is left."""
         ...
 
 
 class ExchangeDeadline:
-    """The end of an exchange, so many seconds from now."""
+    """The end of an exchange, a number of seconds from now."""
 
     def __init__(self, seconds: float, monotonic: Callable[[], float] = time.monotonic) -> None:
         self.seconds = seconds
@@ -51,7 +51,7 @@ class ExchangeDeadline:
         return self._monotonic() >= self._at
 
     def left(self, timeout: float | None) -> float:
-        """How long one wait may be. Raises: httpcore2.ReadTimeout: no longer at all."""
+        """Return the seconds of the next wait. Raises: httpcore2.ReadTimeout: no time is left."""
         seconds = self._at - self._monotonic()
         if seconds <= 0:
             raise httpcore2.ReadTimeout("the exchange took too long")
@@ -59,8 +59,9 @@ class ExchangeDeadline:
 
 
 class ThreadDeadline:
-    """A deadline per thread, for a client that several threads share and whose connections live
-    longer than an exchange. Outside of ``within`` there is none.
+    """A deadline per thread, for a client that several threads share.
+
+    Its connections live longer than one exchange. Outside of ``within`` there is no deadline.
     """
 
     def __init__(self) -> None:
@@ -68,7 +69,7 @@ class ThreadDeadline:
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[ExchangeDeadline]:
-        """Let every wait of this thread end so many seconds from now."""
+        """End every wait of this thread at most this many seconds from now."""
         self._current.deadline = ExchangeDeadline(seconds)
         try:
             yield self._current.deadline
@@ -84,7 +85,7 @@ class ThreadDeadline:
 
 
 class BoundedBackend(httpcore2.NetworkBackend):
-    """Opens connections whose every wait ends at the deadline."""
+    """Opens connections on which every wait ends at the deadline."""
 
     def __init__(self, deadline: WaitLimit) -> None:
         self._deadline = deadline
@@ -104,10 +105,10 @@ class BoundedBackend(httpcore2.NetworkBackend):
 
 
 class BoundedTransport(httpx2.HTTPTransport):
-    """httpx2's own transport, over connections that a backend of ours opens.
+    """httpx2's own transport over connections that our backend opens.
 
-    It offers no public place for a network backend, so its pool is replaced; an httpx2 that takes
-    one would make this class unnecessary.
+    httpx2 has no public parameter for a network backend, so this class replaces the pool. It can
+    be deleted when httpx2 accepts one.
     """
 
     def __init__(
@@ -127,10 +128,11 @@ class BoundedTransport(httpx2.HTTPTransport):
 
 
 def pieces_of(response: httpx2.Response, bytes_max: int) -> Iterator[bytes]:
-    """The body of a streamed response as it arrives.
+    """Yield the body of a streamed response as it arrives.
 
     Raises:
-        BodyTooLong: it has, or announces, more bytes. BodyEncoded: it is compressed.
+        BodyTooLong: the body has, or its header announces, more bytes.
+        BodyEncoded: the body is compressed.
     """
     encoding = response.headers.get("content-encoding", "").strip().lower()
     if encoding not in ENCODED:
@@ -148,7 +150,7 @@ def pieces_of(response: httpx2.Response, bytes_max: int) -> Iterator[bytes]:
 
 @cache
 def trusted_roots() -> ssl.SSLContext:
-    """Whose certificates are trusted. Reading them takes a tenth of a second: once is enough."""
+    """The trusted root certificates. Loading them takes a tenth of a second, so it is done once."""
     return httpx2.create_ssl_context(trust_env=False)
 
 

@@ -14,7 +14,7 @@ def system_clock() -> datetime:
 
 
 class ManualClock:
-    """A clock that moves only when it is told to, backwards too."""
+    """A clock that moves only when a caller moves it, backwards too."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now

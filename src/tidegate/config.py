@@ -1,4 +1,4 @@
-"""Settings of an installation: one value, read from a file, the environment and flags, checked.
+"""The settings of an installation, read from a file, the environment and flags, and checked.
 
 defaults  ◀─  TOML file  ◀─  TIDEGATE_<NAME>  ◀─  flags            the later wins
 """
@@ -20,8 +20,8 @@ PREFIX = "TIDEGATE_"
 PORT_DEFAULT = 8420
 FILE_BYTES_MAX = 256 * 1024
 
-# The facts of hosts that can be allowed.
-# Not agent_version: an update of all agents would move the fleet under every plan for hours.
+# The facts of hosts that an operator can allow as labels. agent_version is not one of them: while
+# all agents are updated, hosts would move between channels for hours.
 FACT_KEYS = ("arch", "kernel", "os", "os_version")
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
@@ -29,13 +29,13 @@ ContentBytes = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 
 
 class InvalidSetting(Invalid):
-    """A setting is unknown, or not of the form that it must have."""
+    """A setting is unknown, or its value is not valid."""
 
     code = "invalid_setting"
 
 
 class TargetSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where the work of one operation of the outbox goes.
+    """The target that the outbox delivers one operation to.
 
     The string below a member is its entry in docs/reference/settings.md.
     """
@@ -66,7 +66,7 @@ class TargetSetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class NotifySetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What notifications need from the machine that sends them."""
+    """How the machine that sends notifications reaches their receivers."""
 
     allowed: tuple[str, ...] = ()
     """The exact `host:port` texts of receivers that may have private addresses or use plain
@@ -87,31 +87,31 @@ class NotifySetting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What an operator may choose. Every other limit is a constant beside what it limits."""
+    """What an operator may choose. Every other limit is a constant in the module that checks it."""
 
     data: str  # the directory that holds everything, mode 0700
-    store: str = ""  # URL of the log; empty: SQLite in the data directory
+    store: str = ""  # the URL of the log; empty: SQLite in the data directory
     host: str = "127.0.0.1"
-    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = PORT_DEFAULT  # 0: any that is free
+    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = PORT_DEFAULT  # 0: any free port
     public_url: str = ""  # as browsers see it; https:// makes cookies Secure
     host_names: str = ""  # further names that clients use, separated by commas
-    behind_proxy: bool = False  # a trusted proxy ends TLS and names the client
-    threads: Annotated[int, msgspec.Meta(ge=1, le=256)] = 16  # handlers that decide at once
+    behind_proxy: bool = False  # a trusted proxy terminates TLS and names the client
+    threads: Annotated[int, msgspec.Meta(ge=1, le=256)] = 16  # requests handled at the same time
     reads_per_second: Count = 200  # per principal
     writes_per_second: Count = 50
     agent_requests_per_second: Count = 100  # per host: ten times what a busy agent sends
-    sign_ins_per_minute: Count = 5  # that fail, per name and client address
+    sign_ins_per_minute: Count = 5  # failed ones, per name and client address
     connections_per_address: Count = 2_000  # more than the hosts behind one NAT
-    file_bytes_max: ContentBytes = 32 * 1024 * 1024  # of a file that is kept here
-    revision_bytes_max: ContentBytes = 32 * 1024 * 1024  # of all of a revision's that are kept here
+    file_bytes_max: ContentBytes = 32 * 1024 * 1024  # of one file that is stored here
+    revision_bytes_max: ContentBytes = 32 * 1024 * 1024  # of a revision's files stored here
     revision_files_max: Annotated[int, msgspec.Meta(ge=1, le=50_000)] = 10_000
-    references_bytes_max: ContentBytes = 1024 * 1024 * 1024  # of all of a revision's elsewhere
-    fast_path: bool = True  # answer plain requests of agents at the socket, with less work
+    references_bytes_max: ContentBytes = 1024 * 1024 * 1024  # of a revision's files elsewhere
+    fast_path: bool = True  # handle simple requests of agents right at the socket
     worker_metrics_port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 0  # on loopback; 0: none
-    worker: bool = True  # ``serve`` works, too; else ``tidegate worker`` does
+    worker: bool = True  # ``serve`` runs the worker; False: ``tidegate worker`` runs it
     fact_labels: str = ""  # facts of hosts that selectors may use: arch,os, or empty: none
     archive: str = ""  # a directory for a mirror of the log; empty: none
-    targets: dict[str, TargetSetting] = {}  # by operation
+    targets: dict[str, TargetSetting] = {}  # the key is the operation
     notify: NotifySetting = NotifySetting()
 
     @property
@@ -120,7 +120,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def allowed_facts(self) -> tuple[str, ...]:
-        """The facts of hosts that become labels `fact/…`."""
+        """The facts of hosts that become labels named `fact/…`."""
         return tuple(sorted({key.strip() for key in self.fact_labels.split(",") if key.strip()}))
 
     @property
@@ -128,7 +128,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         return self.public_url.startswith("https://")
 
 
-FILE_ONLY = frozenset({"targets", "notify"})  # tables: no flag and no variable has them
+FILE_ONLY = frozenset({"targets", "notify"})  # tables: not settable by flag or variable
 NAMES = tuple(item.name for item in msgspec.structs.fields(Settings))
 _TYPES = {item.name: item.type for item in msgspec.structs.fields(Settings)}
 decoders.build(Settings)
@@ -137,7 +137,7 @@ decoders.build(Settings)
 def load(
     flags: Mapping[str, Any], environ: Mapping[str, str], file: str | Path | None = None
 ) -> Settings:
-    """The settings of a start. Flags that are None were not given.
+    """Read and check the settings. A flag that is None was not given.
 
     Raises:
         InvalidSetting: names the setting, what was found and what is allowed.
@@ -152,18 +152,18 @@ def load(
 
 
 def check_settings(found: Mapping[str, Any]) -> Settings:
-    """Raises: InvalidSetting."""
+    """Convert and check settings that were read. Raises: InvalidSetting."""
     try:
         settings = decoders.convert(dict(found), Settings)
     except msgspec.ValidationError as error:
-        said = value_faults.explain_member(error, found, _TYPES)
-        known = f"; known are {', '.join(NAMES)}" if "unknown" in said else ""
-        raise InvalidSetting(f"settings: {said}{known}") from None
+        fault = value_faults.explain_member(error, found, _TYPES)
+        known = f"; known are {', '.join(NAMES)}" if "unknown" in fault else ""
+        raise InvalidSetting(f"settings: {fault}{known}") from None
     loopback = settings.host in ("127.0.0.1", "::1", "localhost")
     if not (loopback or settings.is_secure or settings.behind_proxy):
         raise InvalidSetting(
-            f"host {settings.host!r} is beyond loopback: say public_url=https://… with TLS, or "
-            "behind_proxy=true where a trusted proxy ends TLS",
+            f"host {settings.host!r} accepts connections from other machines: set public_url="
+            "https://… with TLS, or behind_proxy=true if a trusted proxy terminates TLS",
             setting="host",
         )
     if settings.public_url and not re.fullmatch(r"https?://[^/\s?#]+", settings.public_url):
@@ -195,5 +195,5 @@ def _from_text(name: str, text: str) -> Any:
     try:
         return decoders.convert(text, _TYPES[name], strict=False)
     except msgspec.ValidationError as error:
-        said = value_faults.explain(str(error), text, _TYPES[name])
-        raise InvalidSetting(f"{PREFIX}{name.upper()} {said}", setting=name) from None
+        fault = value_faults.explain(str(error), text, _TYPES[name])
+        raise InvalidSetting(f"{PREFIX}{name.upper()} {fault}", setting=name) from None

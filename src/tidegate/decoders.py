@@ -1,6 +1,6 @@
-"""Typed decoders: each is built once, under one lock, before anything is decoded with it.
+"""Typed decoders: each is built once, under one lock, before it is used.
 
-    composition          build(Revision) ──▶ registry of complete decoders
+    at start             build(Revision) ──▶ registry of complete decoders
     any thread, later    decoder(Revision), convert(content, Revision): look up, never build
 
 msgspec caches what it derives from a Struct on the class, and puts it there before it is complete
@@ -9,8 +9,8 @@ null pointer, and the process dies of SIGSEGV. A Decoder, ``msgspec.json.decode(
 ``msgspec.convert`` all do this on first use. So only this module calls them with a type:
 ``tests/test_tidy.py`` checks that.
 
-A type that was not built is an error here, also in a single thread, so that the first test which
-decodes it fails. Call ``build`` where a module, a vocabulary, a collection or a route is composed.
+Decoding a type that was not built is an error even in a single thread, so that the first test that
+does it fails. Call ``build`` where a module, vocabulary, collection or route is defined.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 _building = Lock()
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
-_hints: set[Any] = set()  # of the types that were built, and of everything they are made of
+_hints: set[Any] = set()  # the types that were built, with the types of their members
 
 
 @overload
@@ -36,12 +36,12 @@ def build(hint: type[T]) -> msgspec.json.Decoder[T]: ...
 @overload
 def build(hint: Any) -> msgspec.json.Decoder[Any]: ...
 def build(hint: Any) -> msgspec.json.Decoder[Any]:
-    """The decoder of this type. The first call builds it; call it while composing."""
+    """Return the decoder of this type. The first call builds it; call it at start."""
     found = _decoders.get(hint)
     if found is not None:
         return found
     with _building:
-        # Another thread may have built it meanwhile: two equal decoders do no harm.
+        # Another thread may have built it in the meantime: two equal decoders do no harm.
         try:
             found = msgspec.json.Decoder(hint)
         except TypeError as error:
@@ -56,7 +56,7 @@ def build_msgpack(hint: type[T]) -> msgspec.msgpack.Decoder[T]: ...
 @overload
 def build_msgpack(hint: Any) -> msgspec.msgpack.Decoder[Any]: ...
 def build_msgpack(hint: Any) -> msgspec.msgpack.Decoder[Any]:
-    """A decoder of this type for MessagePack. Keep it: each call builds another one."""
+    """Build a MessagePack decoder of this type. Keep it: each call builds another one."""
     with _building:
         found = msgspec.msgpack.Decoder(hint)
         _hints.update(_parts(hint))
@@ -68,7 +68,11 @@ def decoder(hint: type[T]) -> msgspec.json.Decoder[T]: ...
 @overload
 def decoder(hint: Any) -> msgspec.json.Decoder[Any]: ...
 def decoder(hint: Any) -> msgspec.json.Decoder[Any]:
-    """The decoder that was built for this type. Raises: InvalidDefinition: none was."""
+    """Return the decoder that was built for this type.
+
+    Raises:
+        InvalidDefinition: none was built.
+    """
     try:
         return _decoders[hint]
     except KeyError:
@@ -80,10 +84,10 @@ def convert(content: Any, hint: type[T], *, strict: bool = True) -> T: ...
 @overload
 def convert(content: Any, hint: Any, *, strict: bool = True) -> Any: ...
 def convert(content: Any, hint: Any, *, strict: bool = True) -> Any:
-    """The value of decoded JSON, of a type that was built or of a part of one.
+    """Convert decoded JSON to a type that was built, or to the type of one of its members.
 
-    For a hint such as ``tuple[Host, ...]`` msgspec derives a node for each call. That node is the
-    caller's own, and the Structs in it are complete.
+    For a hint such as ``tuple[Host, ...]`` msgspec derives a node for each call. That is safe: no
+    other thread sees the node, and the Structs in it are complete.
 
     Raises:
         msgspec.ValidationError.
@@ -95,20 +99,20 @@ def convert(content: Any, hint: Any, *, strict: bool = True) -> Any:
 
 
 def built() -> frozenset[Any]:
-    """Every type that was built, with everything it is made of: what may be decoded by now."""
+    """Every type that may be decoded now: those that were built, and their members' types."""
     with _building:
         return frozenset(_hints)
 
 
 @cache
 def fields_of(struct: Any) -> tuple[msgspec.structs.FieldInfo, ...]:
-    """The members. A start asks for them several times, and they are slow to find."""
+    """The fields of a Struct, cached because finding them is slow."""
     return msgspec.structs.fields(struct)
 
 
 @cache
 def hints_of(struct: Any) -> dict[str, Any]:
-    """The types of the members, with what is noted on them."""
+    """The types of a Struct's fields, with their annotations."""
     return get_type_hints(struct, include_extras=True)
 
 
@@ -119,7 +123,7 @@ def _not_built(hint: Any) -> InvalidDefinition:
 
 
 def _parts(hint: Any) -> set[Any]:
-    """The hint and everything it is made of, Structs through their members."""
+    """The hint and every type inside it, also inside the fields of its Structs."""
     found: set[Any] = set()
     rest = [hint]
     while rest:

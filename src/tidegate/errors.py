@@ -1,4 +1,4 @@
-"""Families of errors answer "what should the caller do?", leaves answer "what happened?".
+"""Errors: a family answers "what should the caller do?", a leaf answers "what happened?".
 
 Code catches families and raises leaves. Only the edges (HTTP, CLI, agent) map families to statuses,
 exit codes or retries.
@@ -10,7 +10,7 @@ from typing import Any, ClassVar, dataclass_transform
 
 
 class TidegateError(Exception):
-    """Base of all our errors. Catch a family, raise a leaf."""
+    """The base class of all our errors. Catch a family, raise a leaf."""
 
     code: ClassVar[str] = "error"
 
@@ -22,14 +22,14 @@ class TidegateError(Exception):
 
 @dataclass_transform()
 class Formatted:
-    """A leaf that declares its facts as fields and its sentence as a template of them:
+    """A leaf that declares its facts as fields and its message as a template of them:
 
         class ChannelNotFound(Formatted, NotFound):
             code = "channel_not_found"
             message = "there is no channel {channel}"
             channel: str
 
-    It is raised with the values of its fields, in their order: ``ChannelNotFound("web-stable")``.
+    Raise it with the values of its fields, in their order: ``ChannelNotFound("web-stable")``.
     """
 
     message: ClassVar[str]
@@ -81,31 +81,31 @@ class TooLarge(TidegateError):
 
 
 class PreconditionRequired(TidegateError):
-    """Say which version you saw; nothing is overwritten blindly."""
+    """Send the version that you saw; nothing is overwritten blindly."""
 
     code = "precondition_required"
 
 
 class Refused(TidegateError):
-    """A rule says no in the current state; change the state first."""
+    """A rule does not allow this in the current state; change the state first."""
 
     code = "refused"
 
 
 class Conflict(TidegateError):
-    """Someone else moved first; read again and decide again."""
+    """Something that the request was based on has changed; read again and decide again."""
 
     code = "conflict"
 
 
 class Unavailable(TidegateError):
-    """Not our rules but our surroundings; nothing was applied, the same request may work later."""
+    """The request could not be applied now; nothing was applied, and a retry may work later."""
 
     code = "unavailable"
 
 
 class Unknown(TidegateError):
-    """It may have happened; ask again with the same key."""
+    """The request may have been applied; repeat it with the same idempotency key."""
 
     code = "outcome_unknown"
 
@@ -114,7 +114,7 @@ class Unknown(TidegateError):
 
 
 class InvalidInput(Invalid):
-    """A value is not of the form that its field allows."""
+    """A value does not have the form that its field requires."""
 
     code = "invalid_input"
 
@@ -132,7 +132,7 @@ class UnfencedQuery(Invalid):
 
 
 class LimitExceeded(TooLarge):
-    """A named limit was passed; the error names it, what was found and what is allowed."""
+    """A limit was exceeded; the error names it, what was found and what is allowed."""
 
     code = "limit_exceeded"
 
@@ -146,7 +146,7 @@ class LimitExceeded(TooLarge):
 
 
 class IllegalTransition(Refused):
-    """The machine has no edge for this event in this state."""
+    """The state machine does not accept this event in this state."""
 
     code = "invalid_transition"
 
@@ -180,9 +180,9 @@ class IdempotencyMismatch(Formatted, Refused):
 
 
 class BoundaryMoved(Conflict):
-    """An event that the decision depends on was committed after it was read.
+    """An event that the decision depends on was committed after the decision read the log.
 
-    Or the log lost its last commits since, by a restore or a failover. ``clause`` is the one that
+    Or a restore or a failover has removed the last commits since. ``clause`` is the one that
     changed; its newest event is at ``position``, 0 if it has none.
     """
 
@@ -205,7 +205,7 @@ class ConditionFailed(Conflict):
 
 
 class VersionConflict(Formatted, ConditionFailed):
-    """The row is not at the version that was expected. Version 0 means: it does not exist."""
+    """The row does not have the expected version. Version 0 means that it does not exist."""
 
     code = "version_conflict"
     message = "{collection}/{id} is at version {found}, expected {expected}"
@@ -230,13 +230,13 @@ class StaleVersion(Conflict):
 
 
 class VersionRequired(PreconditionRequired):
-    """Say which version of the object you saw."""
+    """The request must name the version of the object that you saw."""
 
     code = "version_required"
 
 
 class AttemptsExhausted(Conflict):
-    """Every attempt met another commit; send the command again."""
+    """Every attempt conflicted with another commit; send the command again."""
 
     code = "attempts_exhausted"
 
@@ -248,19 +248,19 @@ class LeaseHeld(ConditionFailed):
 
 
 class LeaseLost(ConditionFailed):
-    """The lease is not yours any more: it expired, was released or was taken over."""
+    """You no longer hold the lease: it expired, was released or was taken over."""
 
     code = "lease_lost"
 
 
 class StoreUnavailable(Unavailable):
-    """The database did not take the commit; nothing of it was applied."""
+    """The database did not accept the commit; nothing of it was applied."""
 
     code = "store_unavailable"
 
 
 class WriterClosed(StoreUnavailable):
-    """A flush of the log failed, so this process writes no more; start it again."""
+    """A flush of the log failed, so this process no longer writes; restart it."""
 
     code = "writer_closed"
 
@@ -272,12 +272,12 @@ class InsufficientStorage(Unavailable):
 
 
 class StoreRefused(Unavailable):
-    """The database cannot serve us as it is set up; the error says what to change."""
+    """The database cannot be used as it is set up; the error says what to change."""
 
     code = "store_refused"
 
 
 class OutcomeUnknown(Unknown):
-    """The database did not say whether the commit landed."""
+    """The database did not report whether the commit was applied."""
 
     code = "outcome_unknown"

@@ -1,7 +1,7 @@
-"""Tidegate as a library: a log opened by URL, whose calls return what they promise or raise.
+"""Tidegate as a library: a log that you open by URL.
 
-What this module lists is the library's surface; ``import tidegate`` has all of it. Everything else
-may change in any release.
+The names in ``__all__`` are the public interface, also available through ``import tidegate``.
+Everything else may change in any release.
 """
 
 from __future__ import annotations
@@ -153,14 +153,14 @@ FOLLOWED_AT_ONCE = 1_000  # events of one read
 class Log:
     """One log and its rows. Threads may share it; open another one in another process.
 
-    Every call returns what it promises or raises a ``TidegateError``: catch a family (``Conflict``,
+    Every call either succeeds or raises a ``TidegateError``. Catch a family (``Conflict``,
     ``Refused``, ``Unavailable``, ``Unknown``, …), not a leaf.
     """
 
     def __init__(
         self, url: str, schema: Schema, folds: Folds | None = None, *, clock: Clock = system_clock
     ) -> None:
-        """Open the log at this URL, and make it if it is not there yet.
+        """Open the log at this URL, and create it if it does not exist.
 
         Raises:
             InvalidInput: no engine has such a URL. StoreRefused, StoreUnavailable.
@@ -182,7 +182,7 @@ class Log:
         self.close()
 
     def close(self) -> None:
-        """Finish what waits, then close."""
+        """Finish the commits that are waiting, then close."""
         self._writer.close()
         self.store.close()
 
@@ -198,14 +198,14 @@ class Log:
     ) -> EventPage:
         """The events that match, in position order, with the boundary of a decision on them.
 
-        To see what comes later, too, use ``follow``.
+        To see later events too, use ``follow``.
         """
         return self.store.read(query, guard=guard, after=after, limit=limit)
 
     def follow(self, query: Query, *, after: Position = 0) -> Iterator[Event]:
-        """The events that match and are there now, in position order, read by pages.
+        """Yield the events that match and exist now, in position order, read page by page.
 
-        Call it again after the last one to see what came since: on no engine is an event missed.
+        Call it again with ``after`` at the last one to see the events since. No engine misses one.
         """
         while page := self.store.read(query, after=after, limit=FOLLOWED_AT_ONCE).events:
             yield from page
@@ -216,21 +216,21 @@ class Log:
         return self.store.feed(after=after, limit=limit).events
 
     def head(self) -> Position:
-        """The last position that was given out."""
+        """The last position that was allocated."""
         return self.store.head()
 
     def get(self, *keys: Key) -> tuple[Record | None, ...]:
-        """The rows, None where there is none, as of one moment."""
+        """The rows as of one moment; None where there is no row."""
         return self.store.get(*keys)
 
     def receipt(self, key: str) -> Receipt | None:
-        """What became of the commit or command with this idempotency key."""
+        """The receipt of the commit or command with this idempotency key; None if there is none."""
         return self.store.receipt(key)
 
     # ── writing ──
 
     def fact(self, value: Struct) -> Fact:
-        """A declared fact, ready for a commit. Raises: InvalidInput."""
+        """Encode a declared fact for a commit. Raises: InvalidInput."""
         return self.store.schema.vocabulary.fact(value)
 
     def commit(
@@ -241,29 +241,33 @@ class Log:
         once: CommitKey | None = None,
         meta: Meta = NO_META,
     ) -> Receipt:
-        """Facts, under boundaries, with row writes and an idempotency key: all or nothing.
+        """Append facts under boundaries, with row writes and an idempotency key: all or nothing.
 
         Raises:
-            Conflict: a boundary moved (``BoundaryMoved.clause``) or a row did. Invalid, TooLarge.
-            Unavailable: nothing was applied. Unknown: it may have been; ask with the same key.
+            Conflict: an event was added inside a boundary (``BoundaryMoved.clause``), or a row has
+                changed. Invalid, TooLarge.
+            Unavailable: nothing was applied.
+            Unknown: it may have been applied; repeat it with the same key.
         """
-        made = tuple(self.fact(value) for value in values)
+        encoded = tuple(self.fact(value) for value in values)
         return self.submit(
-            Commit(self.clock(), meta, made, tuple(on), tuple(writes), once)
+            Commit(self.clock(), meta, encoded, tuple(on), tuple(writes), once)
         ).result()
 
     def submit(self, commit: Commit) -> PendingCommit:
-        """A future of the commit's receipt; many of them share one flush."""
+        """Queue the commit, and return a future of its receipt. Many commits share one flush."""
         return self._writer.submit(commit)
 
     def execute(
         self, item: Slice, command: Struct, *, meta: Meta = NO_META, key: str | None = None
     ) -> CommandOutcome:
-        """Decide a command on what it reads, fold its facts into rows, and commit both.
+        """Decide a command, fold its facts into rows, and commit both.
 
         Raises:
-            Refused: a rule says no. Conflict: somebody else was first, every time. And as commit.
+            Refused: a rule does not allow the command.
+            Conflict: every attempt conflicted with another commit.
             InvalidDefinition: the log was opened without the folds of its folded collections.
+            All errors of ``commit``.
         """
         folds = Folds(self.store.schema, ()) if self._folds is None else self._folds
         control = Control(self.store, folds, self._writer.submit, clock=self.clock)
@@ -272,9 +276,9 @@ class Log:
     # ── rows of your own ──
 
     def records(self, meta: Meta = NO_META) -> Records:
-        """Kept rows under their write policies, in this actor's name."""
+        """Access to kept rows under their write policies; ``meta`` names the actor."""
         return Records(self.store, self.clock, meta)
 
     def raw_records(self) -> RawRecords:
-        """Repairs past the write policies; each leaves an event with its reason and actor."""
+        """Repair rows regardless of their write policies; each repair is an event in the log."""
         return RawRecords(self.store, self.clock)

@@ -1,4 +1,4 @@
-"""A bounded cache: what was used least recently is forgotten first."""
+"""A bounded cache that drops the least recently used entry first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def _no_bytes(_: object) -> int:
 
 
 class LruCache(Generic[Key, Value]):
-    """At most so many entries, and together so many bytes. Several threads may use it."""
+    """A cache with a limit of entries and of bytes. Several threads may use it."""
 
     def __init__(
         self,
@@ -36,17 +36,20 @@ class LruCache(Generic[Key, Value]):
         return len(self._entries)
 
     def keep(self, key: Key, value: Value) -> None:
-        """Remember this value of the key, and forget the oldest ones that are too many."""
+        """Store this value of the key, and drop the oldest entries beyond the limits."""
         with self._lock:
             self._keep(key, value)
 
     def find(self, key: Key) -> Value | None:
-        """The last value of the key; None: it was never there, or was forgotten."""
+        """The cached value of the key; None if there is none."""
         with self._lock:
             return self._find(key)
 
     def find_or_make(self, key: Key, make: Callable[[], Value]) -> Value:
-        """The value of the key, made now if there is none. ``make`` must be quick: others wait."""
+        """The cached value of the key, else a new one from ``make``.
+
+        ``make`` must be fast: it runs under the lock of the cache.
+        """
         with self._lock:
             found = self._find(key)
             if found is None:

@@ -1,6 +1,6 @@
-"""The composition root: settings become an installation, an installation becomes a server.
+"""The composition root: it builds an installation from settings, and a server from that.
 
-``serve`` runs the API and the worker until it is told to stop, ``work`` the worker alone.
+``serve`` runs the API and the worker until a signal stops it; ``work`` runs the worker alone.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ CONNECTIONS_WAITING_MAX = 2_048
 TURN_SECONDS = 0.003  # how long a thread keeps the interpreter while another one wants it
 M_MMAP_THRESHOLD = -3  # of malloc.h
 LARGE_BLOCK_BYTES = 1024 * 1024
-GARBAGE_LOOKS = 10_000  # new containers between two searches for cycles; the usual 700 are few
-FAULT_LOOK_SECONDS = 0.5  # between two looks whether a worker can go on
+GARBAGE_LOOKS = 10_000  # new containers between two searches for cycles; Python's default is 700
+FAULT_LOOK_SECONDS = 0.5  # how often ``work`` checks whether the worker has failed
 STOPPING = (signal.SIGINT, signal.SIGTERM)
 
 __all__ = [
@@ -65,15 +65,17 @@ __all__ = [
 
 
 class HttpServer(uvicorn.Server):
-    """uvicorn, which ends our streams before it waits for connections to close, and comes back
-    after a signal, so that whoever started it can close what is left.
+    """uvicorn, changed in two ways.
+
+    It ends our streams before it waits for connections to close. After a signal it returns, so
+    that the caller can close everything else.
     """
 
     def __init__(self, config: uvicorn.Config, application: Application) -> None:
         super().__init__(config)
         self._application = application
-        self.ended_by = ""  # the signal that ended it
-        self.is_broken: Callable[[], bool] = lambda: False  # whether it must end by itself
+        self.ended_by = ""  # the name of the signal that stopped it
+        self.is_broken: Callable[[], bool] = lambda: False  # True stops the server
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -92,7 +94,7 @@ class HttpServer(uvicorn.Server):
         super().handle_exit(sig, frame)
 
     def end(self) -> None:
-        """Have it shut down, from whatever thread."""
+        """Shut down. Any thread may call this."""
         self.should_exit = True
 
     async def on_tick(self, counter: int) -> bool:
@@ -110,7 +112,7 @@ def make_server(
     settings: Settings,
     protocol: type[connections.Connection] = FastConnection,
 ) -> HttpServer:
-    """A server for the application, not yet started."""
+    """Make a server for the application, and do not start it yet."""
     return HttpServer(
         uvicorn.Config(
             application,
@@ -134,7 +136,7 @@ def make_server(
 
 
 def serve(settings: Settings, *, accepts_clock: bool = False) -> None:
-    """Serve until a signal says stop; then finish what is under way. Raises: AddressUnusable."""
+    """Serve until a signal, then finish the requests in progress. Raises: AddressUnusable."""
     with ExitStack() as stack:
         stack.enter_context(open_store_alone(Path(settings.data)))
         sockets = stack.enter_context(bind_sockets(settings))
@@ -156,21 +158,22 @@ def serve(settings: Settings, *, accepts_clock: bool = False) -> None:
         if settings.worker:
             registry = application.parts[Metrics].registry
             stack.enter_context(make_worker(installation, registry, server.end))
-        _settle()
+        _tune_interpreter()
         server.run(sockets=sockets)
         _raise_fault(installation)
 
 
 def _raise_fault(installation: Installation) -> None:
-    """Raises: WriterClosed: the process cannot go on."""
+    """Raises: WriterClosed: the process cannot continue."""
     if installation.fault is not None:
         raise installation.fault
 
 
-def _settle() -> None:
-    """Let nobody wait for long: what stands by now is not searched for garbage again, and a thread
-    that has something to answer gets its turn a little sooner than Python would give it. Turns
-    of 2 ms cost a report a sixth more CPU.
+def _tune_interpreter() -> None:
+    """Tune the interpreter for short waits.
+
+    Objects that exist now are not searched for garbage again. Threads switch every 3 ms instead of
+    Python's 5, so that a response waits less; at 2 ms a report costs a sixth more CPU.
     """
     _return_large_blocks()
     gc.collect()
@@ -180,8 +183,10 @@ def _settle() -> None:
 
 
 def _return_large_blocks() -> None:
-    """Have glibc return large blocks to the system when they are freed. By itself it raises the
-    bound to the size of what was freed, up to 32 MiB, and keeps as much after every large upload.
+    """Make glibc return large blocks to the system when they are freed.
+
+    By default glibc raises the threshold to the size of the freed block, up to 32 MiB, and then
+    keeps that much memory after every large upload.
     """
     with suppress(AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
@@ -190,7 +195,7 @@ def _return_large_blocks() -> None:
 def make_worker(
     installation: Installation, registry: CollectorRegistry, failed: Callable[[], None]
 ) -> Worker:
-    """The worker that the settings ask for. Raises: InvalidSetting, ArchiveForeign."""
+    """Make the worker that the settings describe. Raises: InvalidSetting, ArchiveForeign."""
     settings = installation.settings
     return Worker(
         installation,
@@ -202,7 +207,7 @@ def make_worker(
 
 
 def work(settings: Settings, *, accepts_clock: bool = False) -> None:
-    """Work, without serving, until a signal says stop."""
+    """Run the worker without the API until a signal."""
     installation = open_installation(settings)
     try:
         refuse_old_clock(installation, is_accepted=accepts_clock)
@@ -238,7 +243,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:
-    """Structured logs, one line each."""
+    """Write all logs to stderr as lines of JSON."""
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(JsonFormatter())
     logging.basicConfig(level=level, handlers=[lines], force=True)
@@ -255,7 +260,7 @@ def _say(text: str) -> None:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """``serve [--data DIR] [--port N] …``: every setting is a flag, too."""
+    """Run ``serve [--data DIR] [--port N] …``; every setting is also a flag."""
     given = sys.argv[1:] if arguments is None else arguments
     if not given or given[0] != "serve":
         _say("usage: python -m tidegate.main serve --data DIR [--config FILE] [--<setting> VALUE]")

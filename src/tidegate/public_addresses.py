@@ -1,13 +1,13 @@
 """Which addresses a webhook or a reference may reach: public ones, and those allowed by name.
 
-    https://hooks.example.com/x ──▶ parts, in one strict reading
-                                ──▶ resolve once, check every address that comes back
-                                ──▶ connect to one of those, never to the name again
+    https://hooks.example.com/x ──▶ parse strictly
+                                ──▶ resolve once, check every address in the result
+                                ──▶ connect to one of those, never resolve the name again
 
-A person who may configure a webhook must not thereby reach what only this machine can reach:
-loopback, private networks, the cloud's metadata service. You can allow an exact ``host:port``.
-Only then do plain HTTP and other ports work for a webhook. References (``agent/references``) are
-verified by their hash, so plain HTTP is fine for them. They follow the same rule on addresses.
+A webhook must not give its author access to what only this machine can reach: loopback, private
+networks, the cloud's metadata service. An operator can allow an exact ``host:port``. Only then do
+plain HTTP and other ports work for a webhook. References (``agent/references``) are verified by
+their hash, so plain HTTP is fine for them. They follow the same rule on addresses.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ HTTPS_PORT: Final = 443
 _HOST = re.compile(r"(?=.{1,253}\Z)[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?(?:\.[a-z0-9-]{1,63})*")
 _NUMBERS = re.compile(r"(?:0x[0-9a-f]*|[0-9]+)(?:\.(?:0x[0-9a-f]*|[0-9]+))*")
 _NAT64 = ip_network("64:ff9b::/96")
-# What the standard library takes for public in some versions, or what is so by its number only:
-# protocol assignments, relays, discard, local translation, site-local, a cloud's own address.
+# Networks that some versions of the standard library call public although they are not, or that
+# are public by number only: protocol assignments, relays, discard, local translation, site-local,
+# and the address that a cloud uses for its own services.
 _CLOSED = tuple(
     map(
         ip_network,
@@ -47,19 +48,19 @@ Resolve = Callable[[str, int], Collection[str]]
 
 
 class DestinationRefused(Invalid):
-    """A webhook goes to a public address over https, or to a host and port allowed by name."""
+    """A webhook needs https and a public address, or a host and port that are allowed by name."""
 
     code = "destination_refused"
 
 
 class Destination(Struct, frozen=True):
-    """A URL in one reading."""
+    """A URL that was parsed strictly."""
 
     scheme: str
     host: str
     port: int
     target: str  # path and query
-    allowed: bool  # by name: its addresses may be private
+    allowed: bool  # its host and port are allowed by name, so its addresses may be private
 
     @property
     def url(self) -> str:
@@ -68,15 +69,16 @@ class Destination(Struct, frozen=True):
 
 
 def parse_destination(url: str, allowed: Collection[str] = ()) -> Destination:
-    """The parts of a URL that may be a webhook's, before its addresses are known.
+    """Parse the URL of a webhook. Its addresses are not checked here.
 
     Raises:
-        DestinationRefused: anything about it could be read in two ways, or it is not public.
+        DestinationRefused: two parsers could read the URL differently, or it is not https on port
+            443 and not allowed by name.
     """
     if len(url) > URL_CHARS_MAX or not url.isascii() or not url.isprintable():
         raise DestinationRefused("a webhook's URL is short, printable ASCII")
     if any(char in url for char in ' \\"<>^`{|}#'):
-        raise DestinationRefused("a webhook's URL holds a character that some would read otherwise")
+        raise DestinationRefused("a webhook's URL holds a character that parsers read differently")
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -107,7 +109,7 @@ def _host(host: str, netloc: str) -> str:
         except ValueError:
             raise DestinationRefused("a webhook's host is not an IPv6 address") from None
     if _NUMBERS.fullmatch(host):
-        # 2130706433, 0x7f.1 and 0177.0.0.1 are all 127.0.0.1 to somebody.
+        # Some resolver reads each of 2130706433, 0x7f.1 and 0177.0.0.1 as 127.0.0.1.
         try:
             return str(IPv4Address(host))
         except ValueError:
@@ -118,7 +120,7 @@ def _host(host: str, netloc: str) -> str:
 
 
 def resolve_destination(found: Destination, resolve: Resolve) -> tuple[str, ...]:
-    """The addresses of a destination, all of them checked.
+    """Resolve a destination, and check every address.
 
     Raises:
         DestinationRefused: one of them is not public, and the destination is not allowed by name.
@@ -137,7 +139,7 @@ def resolve_destination(found: Destination, resolve: Resolve) -> tuple[str, ...]
 
 
 def is_public(text: str) -> bool:
-    """Whether the address is one that anybody could reach. What cannot be read is not."""
+    """Whether the address is reachable from the public internet. False for invalid text."""
     try:
         address = ip_address(text)
     except ValueError:
@@ -159,7 +161,7 @@ def _is_public(address: Address) -> bool:
 
 
 def _inside(address: Address) -> tuple[Address, ...]:
-    """IPv4 addresses that an IPv6 address carries and that some gateway would reach."""
+    """The IPv4 addresses embedded in an IPv6 address, which a gateway could connect to."""
     if isinstance(address, IPv4Address):
         return ()
     found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
@@ -171,6 +173,6 @@ def _inside(address: Address) -> tuple[Address, ...]:
 
 
 def system_resolve(host: str, port: int) -> tuple[str, ...]:
-    """What the system's resolver says now. Raises: OSError."""
+    """Resolve the name with the system's resolver. Raises: OSError."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return tuple(str(address[0]) for *_, address in found)

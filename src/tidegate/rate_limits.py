@@ -1,4 +1,4 @@
-"""How often somebody may do something: a token bucket per key, in memory."""
+"""Rate limits: a token bucket per key, in memory."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class RateLimited(Unavailable):
 
 
 class Bucket:
-    """``rate`` a second on average, ``burst`` at once, for each key on its own."""
+    """Allows each key ``rate`` a second on average and ``burst`` at once."""
 
     def __init__(
         self,
@@ -38,29 +38,29 @@ class Bucket:
         self._rate = rate
         self._burst = burst
         self._monotonic = monotonic
-        self._left: LruCache[str, tuple[float, float]] = LruCache(KEYS_MAX)
+        self._tokens: LruCache[str, tuple[float, float]] = LruCache(KEYS_MAX)
         self._lock = Lock()
 
     def take(self, key: str, cost: float = 1.0) -> None:
-        """Use up so much of what the key has left.
+        """Take this much from the bucket of the key.
 
         Raises:
-            RateLimited: there is less; says when there will be enough.
+            RateLimited: the bucket has less; the error says when it will have enough.
         """
         now = self._monotonic()
         with self._lock:
-            left, since = self._left.find(key) or (float(self._burst), now)
+            left, since = self._tokens.find(key) or (float(self._burst), now)
             left = min(self._burst, left + (now - since) * self._rate)
             allowed = left >= cost - ROUNDING
-            self._left.keep(key, (left - cost if allowed else left, now))
+            self._tokens.keep(key, (left - cost if allowed else left, now))
         if not allowed:
             seconds = max(1, math.ceil((cost - left) / self._rate))
             raise RateLimited(self._what, seconds)
 
     def give_back(self, key: str, cost: float = 1.0) -> None:
-        """Undo a ``take``: what it was for does not count."""
+        """Undo a ``take`` for something that does not count against the limit."""
         with self._lock:
-            found = self._left.find(key)
+            found = self._tokens.find(key)
             if found is not None:
                 left, since = found
-                self._left.keep(key, (min(self._burst, left + cost), since))
+                self._tokens.keep(key, (min(self._burst, left + cost), since))

@@ -1,6 +1,6 @@
-"""What is wrong with a value that does not fit its type, in the words of a person.
+"""Explains in plain words why a value does not fit its type.
 
-The decoder says ``Expected `int` >= 1``. Here it becomes "is at least 1; found 0".
+The decoder reports ``Expected `int` >= 1``; this module turns it into "is at least 1; found 0".
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ _LENGTH = re.compile(r"Expected `(\w+)` of length (>=|<=) (\d+)")
 _BOUND = re.compile(r"Expected `\w+` (>=|<=|>|<) (\S+)")
 _FORM = re.compile(r"Expected `str` matching regex '(.*)'", re.DOTALL)
 _NAME: Final = "consists of lower-case letters, digits and hyphens"
-_FORMS: Final = {  # patterns of names, in words
+_FORMS: Final = {  # the patterns of names, and how to say them in words
     "^[a-z0-9]([a-z0-9-]*[a-z0-9])?$": f"{_NAME}, and begins and ends with a letter or digit",
     "^[a-z0-9-]+(/[a-z0-9-]+)*$": f"{_NAME}, in parts with / between them",
     r"^[a-z0-9-]+(\.[a-z0-9-]+){2,}$": f"{_NAME}, in three parts or more with . between them",
     "^[a-z0-9][a-z0-9._-]*$": f"{_NAME}, or . and _, and begins with a letter or digit",
     "^[!-~]+$": "consists of printable ASCII characters without spaces",
 }
-_PARTS = re.compile(r"\[\d+\]|[^.\[\]]+")  # of a place: members and numbers
+_PARTS = re.compile(r"\[\d+\]|[^.\[\]]+")  # of a decoder's path: member names and list indexes
 _MISSING = re.compile(r"Object missing required field `(.+)`")
 _STRANGE = re.compile(r"Object contains unknown field `(.+)`")
 
 
 def explain(reason: str, content: Any, hint: Any = None) -> str:
-    """The reason of a decoder as a clause whose subject is the member: "is …; found …".
+    """Turn a decoder's reason into a clause whose subject is the member: "is …; found …".
 
-    ``content`` is the value, ``hint`` its type, if they are known.
+    ``content`` is the value and ``hint`` its type, where they are known.
     """
     if reason.startswith("Invalid enum value"):
         allowed = list_choices(hint)
@@ -70,7 +70,10 @@ def explain(reason: str, content: Any, hint: Any = None) -> str:
 
 
 def explain_member(error: Exception, content: Any, types: Mapping[str, Any]) -> str:
-    """The same for a decoded file: "port is at least 1; found 0". ``types`` are its members'."""
+    """Explain a fault in a decoded file with its member: "port is at least 1; found 0".
+
+    ``types`` maps the members to their types.
+    """
     reason, _, place = str(error).partition(" - at `$")
     name = place.rstrip("`").removeprefix(".")
     if not name:
@@ -84,7 +87,7 @@ def explain_member(error: Exception, content: Any, types: Mapping[str, Any]) -> 
 
 
 def list_choices(hint: Any) -> list[str]:
-    """The values of an enumeration, also behind None and annotations; empty: it is none."""
+    """The values of an enumeration, optional and annotated ones too; empty for any other type."""
     origin = get_origin(hint)
     if origin is Annotated:
         return list_choices(get_args(hint)[0])

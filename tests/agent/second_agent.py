@@ -6,6 +6,7 @@ reference.
 
     waiting ──▶ answering ──▶ switching ──▶ soaking ──────▶ no order
     (manifest)  (DispatchAck)     └────────────┴──▶ reverting ──┘
+
 """
 
 from __future__ import annotations

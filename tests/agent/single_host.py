@@ -138,7 +138,7 @@ class SingleHost:
     def confirm(self) -> None:
         """Confirm every waiting report, as the server would."""
         for event in self.said:
-            self.order_runs.confirmed(event.rollout_id, event.seq)
+            self.order_runs.confirm(event.rollout_id, event.seq)
 
     def switch(self, outcome: SwitchOutcome | None = None) -> SwitchJob:
         """Run the next job, which is a switch, and use ``outcome`` in place of the driver's if it
@@ -146,7 +146,7 @@ class SingleHost:
         """
         job = self.order_runs.jobs.popleft()
         assert isinstance(job, SwitchJob)
-        self.order_runs.switched(job, outcome or self.driver.switch(job.change))
+        self.order_runs.end_switch(job, outcome or self.driver.switch(job.change))
         return job
 
     def check(self, result: ProbeOutcome = PASSED) -> None:
@@ -154,7 +154,7 @@ class SingleHost:
         while self.order_runs.jobs:
             job = self.order_runs.jobs.popleft()
             assert isinstance(job, ProbeJob)
-            self.order_runs.checked(job, result)
+            self.order_runs.end_probe(job, result)
 
     def soak(self, **policy: int) -> None:
         """Take an order, and switch, so that the host soaks."""

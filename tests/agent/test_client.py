@@ -79,7 +79,7 @@ def test_opens_a_new_session_when_the_server_has_ended_it(
 
     with pytest.raises(RefusedByServer) as refused:
         client.heartbeat("1", {})
-    assert refused.value.said == "agent_clock_skew"
+    assert refused.value.problem_code == "agent_clock_skew"
     slow.advance(timedelta(minutes=16))
 
     assert client.heartbeat("1", {}).received_at == clock_of(served)()

@@ -23,7 +23,7 @@ from datetime import timedelta
 from pathlib import Path
 from tidegate.agent import identity
 from tidegate.agent.client import AgentClient
-from tidegate.agent.content import _lay_down
+from tidegate.agent.content import _fetch_file
 from tidegate.clock import system_clock
 from tidegate.domain.content.entries import File
 from tidegate.domain.hosts.protocol import SessionAnswer
@@ -46,7 +46,7 @@ calls = {
     "dispatch": lambda: client.dispatch(0),
     "manifest": lambda: client.manifest("stable"),
     "listing": lambda: client.listing("/v1/agent/releases/web.1"),
-    "file": lambda: _lay_down(
+    "file": lambda: _fetch_file(
         File("app", "ab" * 32, 1_000), Path(place) / "app", "/v1/agent/releases/web.1", client
     ),
 }

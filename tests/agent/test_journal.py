@@ -68,7 +68,7 @@ def test_drops_only_the_abandoned_rollout(tmp_path: Path) -> None:
 
     assert [entry.event.rollout_id for entry in journal.entries] == ["api@api.1"]
     assert ROLLOUT not in journal.twins
-    assert journal.numbered(ROLLOUT) == 7
+    assert journal.last_number(ROLLOUT) == 7
 
 
 @pytest.mark.parametrize("torn", [1, 9, 40, 200])
@@ -131,7 +131,7 @@ def test_forgets_old_rollouts_but_not_their_numbers(tmp_path: Path) -> None:
 
     again = Journal(tmp_path)
 
-    assert again.numbered("web@web.199") == 199
+    assert again.last_number("web@web.199") == 199
     assert 1 <= len(again.twins) < 200
     assert "web@web.199" in again.twins
 

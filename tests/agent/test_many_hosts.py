@@ -15,7 +15,7 @@ from tests.operations.processes import Server, opened, served
 from tidegate.agent import identity
 from tidegate.agent.client import AgentClient
 from tidegate.clock import system_clock
-from tidegate.control.operations.promotion import Promote
+from tidegate.control.operations.promotion_planning import Promote
 
 HOSTS = 16
 

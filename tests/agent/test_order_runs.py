@@ -15,7 +15,7 @@ from tests.agent.single_host import (
     order,
     run_old_release,
 )
-from tidegate.agent import order_runs
+from tidegate.agent import soaks
 from tidegate.agent.drivers import Staged, Switched, SwitchFailed, SwitchRequest
 from tidegate.agent.probe_schedule import ProbeJob
 from tidegate.agent.probes import PASSED, ProbeOutcome, probe_failure
@@ -72,7 +72,7 @@ def test_waits_for_the_server_before_it_switches(host: SingleHost) -> None:
 
     assert host.kinds == ["DispatchAck"]
     assert not host.order_runs.jobs
-    host.order_runs.confirmed(ROLLOUT, 1)
+    host.order_runs.confirm(ROLLOUT, 1)
     assert len(host.order_runs.jobs) == 1
 
 
@@ -128,7 +128,7 @@ def test_a_lasting_failure_counts_with_any_number_of_waiting_reports(
     host: SingleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the fix, changes past the limit were dropped, and a broken release converged."""
-    monkeypatch.setattr(order_runs, "REPORTS_MAX", 1)
+    monkeypatch.setattr(soaks, "REPORTS_MAX", 1)
     host.soak(soak_seconds=300)
     say(host, PASSED)
     for _ in range(11):  # a minute until it is reported, a minute until it counts as sustained
@@ -149,7 +149,7 @@ def test_a_pass_counts_with_any_number_of_waiting_reports(
     """
     host.soak(soak_seconds=30)
     say(host, probe_failure("starting"))
-    monkeypatch.setattr(order_runs, "REPORTS_MAX", 1)
+    monkeypatch.setattr(soaks, "REPORTS_MAX", 1)
     for _ in range(10):
         say(host, PASSED)
 
@@ -159,7 +159,7 @@ def test_a_pass_counts_with_any_number_of_waiting_reports(
 def test_does_not_converge_on_an_unreported_failure(
     host: SingleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(order_runs, "REPORTS_MAX", 1)
+    monkeypatch.setattr(soaks, "REPORTS_MAX", 1)
     host.soak(soak_seconds=30)
     say(host, PASSED)
     for _ in range(5):
@@ -176,7 +176,7 @@ def test_does_not_converge_on_an_unreported_failure(
 def test_a_flapping_probe_reports_twice_a_minute_once_many_reports_wait(
     host: SingleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(order_runs, "REPORTS_MAX", 1)
+    monkeypatch.setattr(soaks, "REPORTS_MAX", 1)
     host.soak(soak_seconds=36_000)
     waiting = len(host.said)
     for _ in range(180):  # one hour
@@ -205,7 +205,7 @@ def test_ignores_a_result_of_an_earlier_activation(host: SingleHost) -> None:
     host.soak()
     old = host.order_runs.jobs[0]
     host.order_runs.jobs.clear()
-    host.order_runs.refused(host.journal.entries[0], state="Failed")
+    host.order_runs.drop_refused(host.journal.entries[0], state="Failed")
     host.switch()
     host.confirm()
     host.order_runs.take(order(attempt=2))
@@ -214,7 +214,7 @@ def test_ignores_a_result_of_an_earlier_activation(host: SingleHost) -> None:
     host.switch()
     said = len(host.said)
 
-    host.order_runs.checked(old, probe_failure("late"))  # type: ignore[arg-type]
+    host.order_runs.end_probe(old, probe_failure("late"))  # type: ignore[arg-type]
 
     assert len(host.said) == said
 
@@ -292,14 +292,14 @@ def test_fails_when_the_probes_vanish_during_the_switch(host: SingleHost) -> Non
 
 
 def test_rejects_an_order_that_the_manifest_does_not_allow(host: SingleHost) -> None:
-    host.order_runs.take(order(), doubt="the manifest says otherwise")
+    host.order_runs.take(order(), objection="the manifest says otherwise")
 
     assert host.kinds == ["DispatchReject"]
 
 
 def test_forgets_an_order_whose_rejection_was_lost_in_a_power_cut(host: SingleHost) -> None:
     """The manifest forbade the order: a restart must not acknowledge it."""
-    host.order_runs.take(order(), doubt="the manifest says otherwise")
+    host.order_runs.take(order(), objection="the manifest says otherwise")
     journal = host.state / "journal"
     first, _, _ = journal.read_bytes().partition(b"\n")
     journal.write_bytes(first + b"\n")
@@ -308,7 +308,7 @@ def test_forgets_an_order_whose_rejection_was_lost_in_a_power_cut(host: SingleHo
 
     assert host.kinds == []
     assert ROLLOUT not in host.journal.twins
-    host.order_runs.take(order(), doubt="the manifest says otherwise")
+    host.order_runs.take(order(), objection="the manifest says otherwise")
     assert host.kinds == ["DispatchReject"]
 
 
@@ -401,7 +401,7 @@ def test_d22_drops_a_report_that_can_never_succeed_and_sends_the_rest(host: Sing
     host.switch()
     poison = host.journal.entries[0]
 
-    host.order_runs.refused(poison, state="Reverted")
+    host.order_runs.drop_refused(poison, state="Reverted")
 
     assert host.said == []
     host.order_runs.take(order(rollout_id="web-stable@web.3"))
@@ -414,7 +414,7 @@ def test_d22_drops_a_report_that_can_never_succeed_and_sends_the_rest(host: Sing
 def test_forgets_an_order_whose_acknowledgement_is_refused(host: SingleHost) -> None:
     host.order_runs.take(order())
 
-    host.order_runs.refused(host.journal.entries[0], state="Pending")
+    host.order_runs.drop_refused(host.journal.entries[0], state="Pending")
 
     assert not host.journal.twins
     assert not host.order_runs.jobs
@@ -424,7 +424,7 @@ def test_forgets_an_order_whose_acknowledgement_is_refused(host: SingleHost) -> 
 def test_takes_an_order_again_after_a_refusal(host: SingleHost) -> None:
     """A halted rollout sends the same order again once it is cleared."""
     host.order_runs.take(order())
-    host.order_runs.refused(host.journal.entries[0], state="Pending")
+    host.order_runs.drop_refused(host.journal.entries[0], state="Pending")
 
     host.order_runs.take(order())
 
@@ -437,7 +437,7 @@ def test_continues_the_numbers_after_a_refused_attempt(host: SingleHost) -> None
     last = host.said[-1].seq
     host.confirm()
     host.order_runs.take(order(attempt=2))
-    host.order_runs.refused(host.journal.entries[0], state="Pending")
+    host.order_runs.drop_refused(host.journal.entries[0], state="Pending")
 
     host.order_runs.take(order(attempt=3))
 
@@ -459,7 +459,7 @@ def test_rolls_back_if_its_deadline_passed_while_the_server_was_down(host: Singl
     assert host.is_at(HostState.CONVERGED)
     completed = host.journal.entries[1]
 
-    host.order_runs.refused(completed, state="Failed")
+    host.order_runs.drop_refused(completed, state="Failed")
     assert host.is_at(HostState.FAILED)
     host.switch()
 
@@ -546,7 +546,7 @@ def test_an_observed_probe_delays_nothing_after_a_restart(host: SingleHost) -> N
         job = host.order_runs.jobs.popleft()
         assert isinstance(job, ProbeJob)
         if job.probe.name == "front":
-            host.order_runs.checked(job, PASSED)
+            host.order_runs.end_probe(job, PASSED)
 
     assert host.is_at(HostState.CONVERGED)
 
@@ -615,7 +615,7 @@ def defer(host: SingleHost) -> None:
 def test_removes_what_is_staged_when_the_order_was_withdrawn(host: SingleHost) -> None:
     defer(host)
 
-    host.order_runs.taken_back(ROLLOUT)
+    host.order_runs.withdraw(ROLLOUT)
 
     assert host.order_runs.is_busy
     job = host.switch()
@@ -627,7 +627,7 @@ def test_removes_what_is_staged_when_the_order_was_withdrawn(host: SingleHost) -
 
 def test_removes_what_is_staged_also_after_a_restart(host: SingleHost) -> None:
     defer(host)
-    host.order_runs.taken_back(ROLLOUT)
+    host.order_runs.withdraw(ROLLOUT)
 
     host.crash()
 
@@ -644,7 +644,7 @@ def test_rolls_back_after_a_reboot_into_a_void_order(host: SingleHost) -> None:
 
     host.check()
 
-    host.order_runs.refused(host.journal.entries[0], state=HostState.PENDING)
+    host.order_runs.drop_refused(host.journal.entries[0], state=HostState.PENDING)
     host.switch()
 
     assert host.driver.current() == closure_of(OLD)
@@ -682,7 +682,7 @@ def test_takes_an_order_that_preempts_while_it_soaks(host: SingleHost) -> None:
     assert host.kinds == ["DispatchAck"], "nothing more is reported about the replaced rollout"
     assert not polls(host)
     host.crash()
-    host.order_runs.confirmed(BACK, 1)
+    host.order_runs.confirm(BACK, 1)
     host.switch()
     assert host.driver.current() == closure_of(OLD)
 

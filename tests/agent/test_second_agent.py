@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from tests.agent.second_agent import Refused, SecondAgent, Untrusted
 from tests.api.served_fleet import ServedFleet, serve_fleet
-from tidegate.control.worker import Counters, make_manifests_loop
+from tidegate.control.worker import make_manifests_loop
+from tidegate.control.worker_loops import Counters
 
 CHANNEL = "second-stable"
 SOAK_SECONDS = 30

@@ -31,7 +31,8 @@ from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
 from tidegate.control.fleet.dispatch import Dispatcher, DispatchResult
 from tidegate.control.fleet.timers import Timers, TimersResult
-from tidegate.control.worker import Counters, make_manifests_loop
+from tidegate.control.worker import make_manifests_loop
+from tidegate.control.worker_loops import Counters
 from tidegate.domain.access.roles import Role
 from tidegate.domain.hosts.protocol import (
     PROTOCOL,

@@ -26,7 +26,7 @@ from tidegate.clock import Clock, system_clock
 from tidegate.commands.application import make_application
 from tidegate.config import Settings
 from tidegate.control.installation import Installation
-from tidegate.control.operations import accounts
+from tidegate.control.operations import accounts, passwords
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.access.slices import AddUser, CreateToken, add_user, create_token
 from tidegate.domain.setup import SetUp, set_up
@@ -96,7 +96,7 @@ class Served:
     ) -> str:
         """Make a token of this user with this id."""
         meta = Meta(actor=user_id)
-        token = self.installation.accounts.keep_token(token_id, meta)
+        token = self.installation.accounts.tokens.keep_token(token_id, meta)
         command = CreateToken(user_id=user_id, token_id=token_id, days=days, grants=grants)
         self.installation.execute.run(create_token, command, meta=meta)
         return token
@@ -175,7 +175,7 @@ def serving(
     if is_set_up:
         command = SetUp(user_id=ADMIN, alone=alone)
         installation.execute.run(set_up, command, meta=Meta(actor=ADMIN))
-    with patch.object(accounts, "SCRYPT_N", 2):  # for the dummy hash of unknown names
+    with patch.object(passwords, "SCRYPT_N", 2):  # for the dummy hash of unknown names
         application = make_application(installation, routes=routes, agents=agents)
     server = make_server(application, installation.settings, protocol)
     thread = Thread(target=server.run, name="served")

@@ -10,7 +10,7 @@ import pytest
 from tests.api.accounts import LOGIN, NAME, PASSWORD, person, signed_in
 from tests.api.serving import ADMIN, Served, secret_of, serving
 from tidegate.clock import ManualClock
-from tidegate.control.operations import accounts
+from tidegate.control.operations import api_tokens, passwords
 from tidegate.control.operations.ids import make_id
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.principals import Principal
@@ -318,7 +318,7 @@ def test_creates_a_token_after_a_first_request_that_failed_halfway(served: Serve
     client = served.client(served.token(user_id))
     principal = Principal(user_id, "token", (Grant(Role.VIEWER),))
     token_id = make_id(Caller(principal=principal, key="one"), CREATE_TOKEN, "token")
-    half_made = served.installation.accounts.keep_token(token_id, Meta(actor=user_id))
+    half_made = served.installation.accounts.tokens.keep_token(token_id, Meta(actor=user_id))
 
     made = client.post("/v1/tokens", json={}, headers={"idempotency-key": "one"})
 
@@ -327,7 +327,7 @@ def test_creates_a_token_after_a_first_request_that_failed_halfway(served: Serve
     assert served.client(made.json()["token"]).get("/v1/me").status_code == 200
     assert served.client(half_made).get("/v1/me").status_code == 401
     with pytest.raises(TokenExists):
-        served.installation.accounts.keep_token(token_id, Meta(actor=user_id))
+        served.installation.accounts.tokens.keep_token(token_id, Meta(actor=user_id))
     assert served.client(made.json()["token"]).get("/v1/me").status_code == 200
 
 
@@ -336,14 +336,16 @@ def test_shows_no_token_that_another_copy_of_the_request_replaced(
 ) -> None:
     user_id = served.user(Grant(Role.VIEWER))
     client = served.client(served.token(user_id))
-    keep = served.installation.accounts.keep_token
+    keep = served.installation.accounts.tokens.keep_token
 
     def keep_and_race(token_id: str, meta: Meta) -> str:
         token = keep(token_id, meta)
         keep(token_id, meta)  # the other copy, before this one creates the token
         return token
 
-    monkeypatch.setattr(accounts.Accounts, "keep_token", lambda self, *said: keep_and_race(*said))
+    monkeypatch.setattr(
+        api_tokens.ApiTokens, "keep_token", lambda self, *said: keep_and_race(*said)
+    )
     made = client.post("/v1/tokens", json={}, headers={"idempotency-key": "one"})
 
     assert (made.status_code, made.json()["code"]) == (409, "token_exists")
@@ -405,9 +407,9 @@ def test_stores_no_issued_secret(served: Served) -> None:
 def test_verifies_a_password_with_the_costs_of_its_hash(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    kept = accounts.stretch_password(PASSWORD)
-    monkeypatch.setattr(accounts, "SCRYPT_N", accounts.SCRYPT_N // 2)
+    kept = passwords.stretch_password(PASSWORD)
+    monkeypatch.setattr(passwords, "SCRYPT_N", passwords.SCRYPT_N // 2)
 
-    assert accounts.is_password(PASSWORD, kept)
-    assert not accounts.is_password("correct horse", kept)
-    assert accounts.is_password("other", accounts.stretch_password("other"))
+    assert passwords.is_password(PASSWORD, kept)
+    assert not passwords.is_password("correct horse", kept)
+    assert passwords.is_password("other", passwords.stretch_password("other"))

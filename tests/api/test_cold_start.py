@@ -115,10 +115,10 @@ from tests.api.page_walk import walk
 from tidegate import decoders
 from tidegate.dashboard.routes import PAGES
 from tidegate.api.routes import ROUTES
-from tidegate.control.operations import accounts
+from tidegate.control.operations import passwords
 
 everything = (*ROUTES, *PAGES)
-with patch.object(accounts, "SCRYPT_N", 2), serve_fleet(Path(sys.argv[1]), everything) as fleet:
+with patch.object(passwords, "SCRYPT_N", 2), serve_fleet(Path(sys.argv[1]), everything) as fleet:
     before = decoders.built()
     populated = PopulatedInstallation(fleet.served)
     populated.fill()

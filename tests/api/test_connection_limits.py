@@ -11,7 +11,7 @@ import pytest
 from tests.api.raw_connection import EVENTS, RawConnection
 from tests.api.served_fleet import ServedFleet, serve_fleet
 from tests.api.serving import Served
-from tidegate.web import application
+from tidegate.web import exchange
 from tidegate.web.connection_limits import ConnectionLimits
 
 OLDER = 1_000
@@ -86,7 +86,7 @@ def test_unauthenticated_body_bytes_are_limited_per_address(
     fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The server reads an agent's body before it can check the MAC."""
-    monkeypatch.setattr(application, "UNPROVEN_BYTES_MAX", 300 * 1024)
+    monkeypatch.setattr(exchange, "UNPROVEN_BYTES_MAX", 300 * 1024)
     head = (
         f"POST {EVENTS} HTTP/1.1\r\nhost: localhost\r\ntidegate-protocol: 2\r\n"
         "content-type: application/json\r\ncontent-length: 200000\r\n\r\n"

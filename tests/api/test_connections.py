@@ -18,7 +18,7 @@ from tests.api.server_process import start_server
 from tests.api.serving import Served, serving
 from tests.servers.process import free_port, speaks_http, until
 from tidegate.api.agents.fast_path.protocol import FastConnection
-from tidegate.web import application, connections
+from tidegate.web import connections, exchange
 from tidegate.web.connections import HEAD_BYTES_MAX, PIPELINE_MAX, Connection
 
 SECONDS_MAX = 60.0
@@ -216,7 +216,7 @@ def test_keeps_an_idle_connection_longer_than_it_waits_for_a_head(
 def test_refuses_a_body_that_does_not_arrive_in_time(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(application, "BODY_SECONDS_MAX", SOON)
+    monkeypatch.setattr(exchange, "BODY_SECONDS_MAX", SOON)
     monkeypatch.setattr(connections, "REST_SECONDS_MAX", SOON)
     with closing(Wire(served)) as wire:
         wire.send(CHUNKED)

@@ -17,7 +17,8 @@ from tests.api.accounts import LOGIN, PASSWORD, person, signed_in
 from tests.api.serving import Served, serving
 from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
-from tidegate.control.operations.accounts import TOKEN_PREFIX, caller_of
+from tidegate.control.operations.accounts import caller_of
+from tidegate.control.operations.api_tokens import TOKEN_PREFIX
 from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.erasable_rows import CREDENTIALS, TOKEN_SECRETS
 from tidegate.domain.access.roles import Grant, Role

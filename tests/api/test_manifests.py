@@ -18,7 +18,8 @@ from tidegate.control.publication.manifests import (
     key_id,
     verify_manifest,
 )
-from tidegate.control.worker import Counters, ManifestsLoop, make_manifests_loop
+from tidegate.control.worker import make_manifests_loop
+from tidegate.control.worker_loops import Counters, ManifestsLoop
 from tidegate.domain.epochs import FIRST, StartEpoch, start_epoch
 from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.kernel.model import Meta

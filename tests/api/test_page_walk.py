@@ -20,7 +20,7 @@ from tests.api.served_fleet import T0, serve_fleet
 from tests.api.serving import serving
 from tidegate.api.routes import ROUTES
 from tidegate.clock import ManualClock
-from tidegate.control.operations import accounts
+from tidegate.control.operations import passwords
 from tidegate.dashboard import gate_panel, layout
 from tidegate.dashboard.pages import revisions
 from tidegate.dashboard.routes import PAGES
@@ -47,7 +47,7 @@ TYPED = (
 @pytest.fixture(scope="module")
 def populated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PopulatedInstallation]:
     with (
-        patch.object(accounts, "SCRYPT_N", 2),  # cheap hashes: nobody guesses these passwords
+        patch.object(passwords, "SCRYPT_N", 2),  # cheap hashes: nobody guesses these passwords
         serve_fleet(tmp_path_factory.mktemp("harbour") / "data", ALL_ROUTES) as fleet,
     ):
         populated = PopulatedInstallation(fleet.served)
@@ -124,7 +124,7 @@ def test_refuses_pages_that_a_user_may_not_see(
 @pytest.mark.parametrize("login", EVERYWHERE)
 def test_every_page_of_an_empty_installation_works(tmp_path: Path, login: str) -> None:
     with (
-        patch.object(accounts, "SCRYPT_N", 2),
+        patch.object(passwords, "SCRYPT_N", 2),
         serving(tmp_path / "data", routes=ALL_ROUTES, clock=ManualClock(T0)) as served,
     ):
         empty = PopulatedInstallation(served)

@@ -9,8 +9,9 @@ import pytest
 
 from tests.api.accounts import LOGIN, PASSWORD, person, signed_in
 from tests.api.serving import Served
-from tidegate.control.operations import accounts
-from tidegate.control.operations.accounts import PersonNames, WeakPassword, check_password
+from tidegate.control.operations import passwords
+from tidegate.control.operations.accounts import PersonNames
+from tidegate.control.operations.passwords import WeakPassword, check_password
 from tidegate.domain.access.erasable_rows import CREDENTIALS, Credential
 from tidegate.domain.access.roles import Role
 from tidegate.kernel.model import Key
@@ -80,7 +81,7 @@ def kept(served: Served, user_id: str) -> str:
 
 def test_a_server_hashes_with_the_full_cost() -> None:
     """Tests use a cheaper hash to be quick, so a separate process checks the cost on a server."""
-    program = "from tidegate.control.operations.accounts import *; print(stretch_password('x'))"
+    program = "from tidegate.control.operations.passwords import *; print(stretch_password('x'))"
     printed = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     ).stdout
@@ -91,7 +92,7 @@ def test_a_server_hashes_with_the_full_cost() -> None:
 def test_rehashes_a_password_with_an_outdated_cost(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(accounts, "SCRYPT_N", 2**9)
+    monkeypatch.setattr(passwords, "SCRYPT_N", 2**9)
     served.add_person("user_aaaaaaaaaa", PersonNames(LOGIN, "Rosalind"), PASSWORD)
     monkeypatch.undo()
     assert kept(served, "user_aaaaaaaaaa").startswith("512$")
@@ -101,7 +102,7 @@ def test_rehashes_a_password_with_an_outdated_cost(
 
     client = signed_in(served)
 
-    assert kept(served, "user_aaaaaaaaaa").startswith(f"{accounts.SCRYPT_N}$")
+    assert kept(served, "user_aaaaaaaaaa").startswith(f"{passwords.SCRYPT_N}$")
     assert client.get("/v1/me").status_code == 200, "the session is good"
     assert signed_in(served).get("/v1/me").status_code == 200, "so is the password"
     assert served.installation.health.differences() == []

@@ -113,7 +113,7 @@ def test_only_one_server_uses_a_data_directory(tmp_path: Path) -> None:
         (["serve", "--data"], "each flag"),
         (["serve", "--data", "x", "--colour", "red"], "no setting colour"),
         (["serve", "--data", "x", "--port", "many"], "TIDEGATE_PORT"),
-        (["serve", "--data", "x", "--host", "0.0.0.0"], "beyond loopback"),
+        (["serve", "--data", "x", "--host", "0.0.0.0"], "from other machines"),
         (["serve", "--data", "x", "--config", "nowhere.toml"], "cannot be read"),
     ],
 )

@@ -16,7 +16,7 @@ from tests.api.serving import Served, serving
 from tidegate.api.routes import ROUTES
 from tidegate.control.fleet.dispatch import Dispatcher, DispatchResult
 from tidegate.control.operations.accounts import PersonNames
-from tidegate.control.operations.promotion import Promote
+from tidegate.control.operations.promotion_planning import Promote
 from tidegate.control.storage.content_store import store_files
 from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.roles import Grant, Role

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from tests.browser.dashboard_fleet import PEOPLE, DashboardFleet
 from tidegate.control.lanes import PACK_MAX
-from tidegate.control.operations.promotion import operator_authority
+from tidegate.control.operations.promotion_evidence import operator_authority
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 from tidegate.domain.planner import Plan, PlannedWave, encode_plan, opened_waves
 from tidegate.domain.releases.rows import KnownRelease, known_key
+from tidegate.domain.rollouts.order_slices import ReserveDispatch, reserve_dispatch
 from tidegate.domain.rollouts.promotion import PromoteRelease, PromotionResult, promote_release
-from tidegate.domain.rollouts.report_slices import ReserveDispatch, reserve_dispatch
 from tidegate.kernel import codec
 from tidegate.kernel.model import Meta
 

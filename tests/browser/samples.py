@@ -48,71 +48,15 @@ from tidegate.dashboard.policy_text import describe_members, example_text
 from tidegate.dashboard.rollout_lines import bar_place, is_done
 from tidegate.dashboard.simulation import part_of
 from tidegate.dashboard.view_models import (
-    Approvals,
-    AutomationLine,
-    BudgetLine,
-    ChannelLine,
-    ChannelPage,
-    ChannelRequestLine,
-    Channels,
-    DiffLine,
-    DriftLine,
-    ErrorPage,
-    EventLine,
-    EventRate,
-    Events,
-    EvidenceLine,
-    FileDiff,
-    FormPage,
-    FreezeLine,
-    GateLine,
-    GatePanel,
-    HostLine,
-    HostPage,
-    HostRolloutLine,
-    HostRow,
-    Hosts,
-    JoinLine,
-    Joins,
-    Legend,
-    Maintenance,
-    NewEvents,
-    NotificationLine,
-    Notifications,
-    OpeningLine,
-    Outbox,
-    OutboxLine,
-    OverrideLine,
-    Overview,
-    OverviewCounts,
-    PendingApproval,
-    PinChange,
-    PlanFinding,
-    PlanPage,
-    PlanWaveLine,
-    ProbeLine,
-    Quarantine,
-    RateBar,
-    RatePart,
-    ReferenceLine,
-    Releases,
-    RepositoryLine,
-    RequestPage,
-    RevisionLine,
-    RevisionPage,
-    RolloutLine,
-    RolloutPage,
-    Rollouts,
-    RungLine,
-    SettingsPage,
-    SignInPage,
-    SubscriptionLine,
-    Tile,
-    TokenLine,
-    Trouble,
-    UserLine,
-    WaveView,
-    WindowLine,
+    channel_screens,
+    form_screens,
+    host_screens,
+    log_screens,
+    overview_screen,
+    plan_screens,
+    release_screens,
+    rollout_screens,
+    settings_screens,
 )
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.outbox.states import IntentState
@@ -141,7 +85,7 @@ WAVES: tuple[tuple[list[tuple[str, str, int]], int, str], ...] = (
     ([], 120, "half"),
     ([], 108, "rest"),
 )
-OPEN = RolloutLine(
+OPEN = rollout_screens.RolloutLine(
     rollout_id="web-stable@web.7",
     channel="web-stable",
     target_ref="web.7",
@@ -158,7 +102,7 @@ OPEN = RolloutLine(
     wave_count=4,
     waits="soak of wave 2",
 )
-REVERTED = RolloutLine(
+REVERTED = rollout_screens.RolloutLine(
     rollout_id="api-canary@api.12",
     channel="api-canary",
     target_ref="api.12",
@@ -175,7 +119,7 @@ REVERTED = RolloutLine(
     wave_count=2,
     waits="clearance by an operator",
 )
-PAUSED = RolloutLine(
+PAUSED = rollout_screens.RolloutLine(
     rollout_id="edge-eu@edge.3~2",
     channel="edge-eu",
     target_ref="edge.3",
@@ -192,7 +136,7 @@ PAUSED = RolloutLine(
     wave_count=3,
 )
 WAITING = (
-    PendingApproval(
+    release_screens.PendingApproval(
         name="default.web.main",
         package="web",
         number=8,
@@ -201,7 +145,7 @@ WAITING = (
         approvals=0,
         quorum=1,
     ),
-    PendingApproval(
+    release_screens.PendingApproval(
         name="default.edge.eu-tuning",
         package="edge",
         number=4,
@@ -227,7 +171,7 @@ def _decide(name: str, label: str, *, first: bool = False, why: str = "") -> Ver
     )
 
 
-ASKED = ChannelRequestLine(
+ASKED = channel_screens.ChannelRequestLine(
     request_id="R-751b1faa75",
     channel="web-stable",
     title="Promote web.8 on web-stable",
@@ -251,7 +195,7 @@ ASKED = ChannelRequestLine(
     command='{\n  "release_id": "web.8",\n  "overrides": ["freeze", "window"]\n}',
     verbs=(_decide("R-751b", "Approve", first=True), _decide("R-751b", "Reject")),
 )
-EDIT_ASKED = ChannelRequestLine(
+EDIT_ASKED = channel_screens.ChannelRequestLine(
     request_id="R-22d90c3b1e",
     channel="edge-eu",
     title="Edit edge-eu",
@@ -280,7 +224,7 @@ EDIT_ASKED = ChannelRequestLine(
         _decide("R-22d9", "Withdraw"),
     ),
 )
-TO_REVIEW = ChannelRequestLine(
+TO_REVIEW = channel_screens.ChannelRequestLine(
     request_id="R-0aa41f9d20",
     channel="api-canary",
     title="Roll api-canary back now",
@@ -300,7 +244,7 @@ TO_REVIEW = ChannelRequestLine(
     verbs=(_decide("R-0aa4", "Accept", first=True), _decide("R-0aa4", "Dispute")),
 )
 QUARANTINE = (
-    Quarantine(
+    channel_screens.Quarantine(
         channel="api-canary",
         closure_hash="sha256:9f2c41b7d5e60a8812",
         release="api.12",
@@ -319,7 +263,7 @@ def told(
 
 
 OUTBOX = (
-    OutboxLine(
+    log_screens.OutboxLine(
         id="RELEASE#web-stable/OUTBOX#webhook:deploys#web.7",
         scope="web-stable",
         operation="webhook:deploys",
@@ -332,7 +276,7 @@ OUTBOX = (
         key="web-stable/webhook:deploys/web.7/3",
         redrive=None,
     ),
-    OutboxLine(
+    log_screens.OutboxLine(
         id="RELEASE#api-canary/OUTBOX#pager#api.12",
         scope="api-canary",
         operation="webhook:pager",
@@ -391,13 +335,15 @@ ENDED = tuple(
         (5, 1, Outcome.FAILED),
     )
 )
-OVERVIEW = Overview(
-    counts=OverviewCounts(rollouts=3, waiting=3, failed=14, silent=1, quarantined=1, outbox=2),
+OVERVIEW = overview_screen.Overview(
+    counts=overview_screen.OverviewCounts(
+        rollouts=3, waiting=3, failed=14, silent=1, quarantined=1, outbox=2
+    ),
     channels=RUNNING,
     taken_at=NOW - timedelta(seconds=8),
     ended=ENDED,
     tiles=(
-        Tile(
+        overview_screen.Tile(
             label="Open rollouts",
             figure=3,
             icon="rollouts",
@@ -405,7 +351,7 @@ OVERVIEW = Overview(
             href="/rollouts",
             note="1 stopped, 1 paused",
         ),
-        Tile(
+        overview_screen.Tile(
             label="Waiting for approval",
             figure=3,
             icon="clock",
@@ -413,10 +359,16 @@ OVERVIEW = Overview(
             href="/releases?tab=waiting",
             note="oldest 3 h ago, 1 to review",
         ),
-        Tile(label="Failed hosts", figure=14, icon="cross", tone="bad", href="/rollouts"),
-        Tile(label="Silent hosts", figure=1, icon="silent", tone="warn", href="/hosts"),
-        Tile(label="Quarantined", figure=1, icon="ban", tone="bad", href="/channels"),
-        Tile(
+        overview_screen.Tile(
+            label="Failed hosts", figure=14, icon="cross", tone="bad", href="/rollouts"
+        ),
+        overview_screen.Tile(
+            label="Silent hosts", figure=1, icon="silent", tone="warn", href="/hosts"
+        ),
+        overview_screen.Tile(
+            label="Quarantined", figure=1, icon="ban", tone="bad", href="/channels"
+        ),
+        overview_screen.Tile(
             label="Outbox backlog",
             figure=2,
             icon="outbox",
@@ -430,21 +382,21 @@ OVERVIEW = Overview(
     requests=(ASKED,),
     reviews=(TO_REVIEW,),
     troubles=(
-        Trouble(
+        overview_screen.Trouble(
             host_id="api-03",
             chip=HOSTS[HostState.REVERTED],
             text="failed its probe http: answered 503, in api-canary@api.12; runs api.11 again",
             at=before(minutes=52),
             href="/hosts/api-03",
         ),
-        Trouble(
+        overview_screen.Trouble(
             host_id="api-05",
             chip=HOSTS[HostState.FAILED],
             text="activation exited with 1",
             at=before(minutes=54),
             href="/hosts/api-05",
         ),
-        Trouble(
+        overview_screen.Trouble(
             host_id="edge-eu-114",
             chip=state_labels.SILENT,
             text="does not report",
@@ -534,14 +486,14 @@ def verbs(why_clear: str = "it is not halted") -> tuple[VerbButton, ...]:
     )
 
 
-def rollout_page() -> RolloutPage:
+def rollout_page() -> rollout_screens.RolloutPage:
     statuses = (
         Chip("check", "good", "done"),
         Chip("hourglass", "soak", "soaking"),
         Chip("ring", "idle", "after wave 2"),
         Chip("ring", "idle", "after wave 3"),
     )
-    return RolloutPage(
+    return rollout_screens.RolloutPage(
         rollout_id="web-stable@web.7",
         display_name="Faster checkout",
         channel="web-stable",
@@ -557,7 +509,7 @@ def rollout_page() -> RolloutPage:
         hosts=300,
         settled=33,
         waves=tuple(
-            WaveView(
+            rollout_screens.WaveView(
                 name=name,
                 number=number,
                 phase=("done", "current", "waiting", "waiting")[number],
@@ -571,15 +523,15 @@ def rollout_page() -> RolloutPage:
             )
             for number, (parts, hosts, name) in enumerate(WAVES)
         ),
-        gates=GatePanel(
+        gates=rollout_screens.GatePanel(
             verdict="Wave 2 soaks. The next one starts when every host of it is done.",
             tone="warn",
             lines=(
-                GateLine(gate="halted", passed=True, reason="no host failed"),
-                GateLine(gate="freeze", passed=True, reason="no freeze"),
-                GateLine(gate="quarantine", passed=True, reason=""),
-                GateLine(gate="channel-edges", passed=True, reason=""),
-                GateLine(
+                rollout_screens.GateLine(gate="halted", passed=True, reason="no host failed"),
+                rollout_screens.GateLine(gate="freeze", passed=True, reason="no freeze"),
+                rollout_screens.GateLine(gate="quarantine", passed=True, reason=""),
+                rollout_screens.GateLine(gate="channel-edges", passed=True, reason=""),
+                rollout_screens.GateLine(
                     gate="wave-promotion",
                     passed=False,
                     reason="39 hosts of wave ten-percent are not done; its soak ends at 14:11 UTC",
@@ -587,23 +539,23 @@ def rollout_page() -> RolloutPage:
                     sample=("web-073", "web-074", "web-075"),
                     href="/rollouts/x/held?gate=wave-promotion",
                 ),
-                GateLine(
+                rollout_screens.GateLine(
                     gate="disruption-budget",
                     passed=False,
                     reason="budget zone-a: 10 of 10 slots are taken",
                     hosts=14,
                 ),
-                GateLine(gate="host-silent", passed=True, reason=""),
+                rollout_screens.GateLine(gate="host-silent", passed=True, reason=""),
             ),
         ),
         legend=tuple(
-            Legend(name, chip, count, bar_place(name), is_done(name))
+            rollout_screens.Legend(name, chip, count, bar_place(name), is_done(name))
             for (name, chip), count in zip(
                 state_labels.GRID, (248, 3, 7, 9, 33, 0, 0, 0, 0), strict=True
             )
         ),
         troubled=(
-            HostLine(
+            rollout_screens.HostLine(
                 host_id="web-117",
                 state=HOSTS[HostState.SOAKING],
                 wave="2 · ten-percent",
@@ -650,7 +602,7 @@ def rollout_page() -> RolloutPage:
     )
 
 
-def stopped_page() -> RolloutPage:
+def stopped_page() -> rollout_screens.RolloutPage:
     """A rollout whose canary failed, and what an operator can do about it."""
     back = VerbButton(
         id="rollback",
@@ -691,14 +643,14 @@ def stopped_page() -> RolloutPage:
         waves=(canary, *later),
         settled=10,
         current_wave=0,
-        gates=GatePanel(
+        gates=rollout_screens.GatePanel(
             verdict="Stopped: web-01.eu.example.com rolled back. Roll back, retry, clear or abort "
             "it.",
             tone="bad",
-            lines=(GateLine(gate="halted", passed=False, reason="web-01 failed"),),
+            lines=(rollout_screens.GateLine(gate="halted", passed=False, reason="web-01 failed"),),
         ),
         troubled=(
-            HostLine(
+            rollout_screens.HostLine(
                 host_id="web-01.eu.example.com",
                 state=HOSTS[HostState.REVERTED],
                 wave="wave 1 · canary",
@@ -711,7 +663,7 @@ def stopped_page() -> RolloutPage:
     )
 
 
-def channels() -> Channels:
+def channels() -> channel_screens.Channels:
     lines = (
         ("web-canary", "web", "web.7", RolloutState.TERMINAL, (), "", "8 hosts"),
         ("web-stable", "web", "web.7", RolloutState.ACTIVE, (), "", "300 hosts"),
@@ -734,7 +686,7 @@ def channels() -> Channels:
     }
     laid_out = lay_out(
         tuple(
-            ChannelLine(
+            channel_screens.ChannelLine(
                 channel=name,
                 package=package,
                 release=release,
@@ -785,7 +737,7 @@ CHANNEL_VERBS = (
         fields=(REASON,),
     ),
 )
-CHANNEL = ChannelPage(
+CHANNEL = channel_screens.ChannelPage(
     running=RUNNING[0],
     channel="web-stable",
     package="web",
@@ -800,7 +752,7 @@ CHANNEL = ChannelPage(
     confidence=state_labels.confidence("high"),
     reasons="an operator promoted it",
     evidence=(
-        EvidenceLine(
+        channel_screens.EvidenceLine(
             kind="operator_command",
             source="release-control-plane",
             ref="operator://deploy/web-stable/web.7",
@@ -809,21 +761,27 @@ CHANNEL = ChannelPage(
         ),
     ),
     version=6,
-    waits=(GateLine(gate="wave-promotion", passed=False, reason="wave ten-percent is not done"),),
+    waits=(
+        rollout_screens.GateLine(
+            gate="wave-promotion", passed=False, reason="wave ten-percent is not done"
+        ),
+    ),
     rollouts=(OPEN,),
-    overrides=(OverrideLine("freeze", "Bob", before(minutes=17), "hotfix for INC-7"),),
+    overrides=(
+        channel_screens.OverrideLine("freeze", "Bob", before(minutes=17), "hotfix for INC-7"),
+    ),
     ladder=(
-        RungLine("web.6", before(days=6), 240, ""),
-        RungLine(
+        channel_screens.RungLine("web.6", before(days=6), 240, ""),
+        channel_screens.RungLine(
             "web.5", before(days=9), 238, "Ann rolled back from web.5 at 2026-11-10 09:12 UTC"
         ),
-        RungLine("web.4", before(days=20), 236, ""),
+        channel_screens.RungLine("web.4", before(days=20), 236, ""),
     ),
     waves=("canary: 12 hosts, soak 15 min", "ten-percent: 20 %, soak 10 min", "half: 50 %", "rest"),
     edges=("web-canary",),
     on_failure="rollback-and-halt",
     history=(
-        PinChange(
+        channel_screens.PinChange(
             release="web.7",
             previous="web.6",
             by="The approver",
@@ -831,7 +789,7 @@ CHANNEL = ChannelPage(
             reason="",
             chip=Chip("arrow", "info", "Promoted"),
         ),
-        PinChange(
+        channel_screens.PinChange(
             release="web.6",
             previous="web.5",
             by="The approver",
@@ -844,19 +802,19 @@ CHANNEL = ChannelPage(
     verbs=CHANNEL_VERBS,
     bar=arrange(CHANNEL_VERBS, ("promote",)),
     automation=(
-        AutomationLine(
+        channel_screens.AutomationLine(
             chip=Chip("play", "info", "Promotes by itself"),
             text="web.8 succeeded on web-canary; it is promoted with the worker's next look. "
             "Switched on by Dana Okafor.",
         ),
-        AutomationLine(
+        channel_screens.AutomationLine(
             chip=Chip("pause", "idle", "Rolls back by itself"),
             text="Nothing failed in web-stable@web.7. Switched on by Dana Okafor.",
         ),
     ),
 )
 REVISIONS = tuple(
-    RevisionLine(
+    release_screens.RevisionLine(
         name=name,
         package=package,
         repository="default",
@@ -883,29 +841,29 @@ RELEASE_TABS = (
     Option("all", "All"),
 )
 REFERENCE = "https://artifacts.example/models/recommendations/2026-11-16/model.bin?generation=7"
-REVISION = RevisionPage(
+REVISION = release_screens.RevisionPage(
     line=REVISIONS[0],
     against="revision 7",
     files=(
-        FileDiff(
+        release_screens.FileDiff(
             path="service.toml",
             change=Chip("pencil", "info", "Changed"),
             added=3,
             removed=2,
             lines=(
-                DiffLine("hunk", "", "", "@@ −12,6 +12,7 @@"),
-                DiffLine("same", "12", "12", "[server]"),
-                DiffLine("same", "13", "13", 'listen = "127.0.0.1:8080"'),
-                DiffLine("del", "14", "", "workers = 4"),
-                DiffLine("del", "15", "", "timeout_seconds = 30"),
-                DiffLine("add", "", "14", "workers = 8"),
-                DiffLine("add", "", "15", "timeout_seconds = 20"),
-                DiffLine("add", "", "16", "keep_alive_seconds = 75"),
-                DiffLine("same", "16", "17", ""),
-                DiffLine("same", "17", "18", "[checkout]"),
+                release_screens.DiffLine("hunk", "", "", "@@ −12,6 +12,7 @@"),
+                release_screens.DiffLine("same", "12", "12", "[server]"),
+                release_screens.DiffLine("same", "13", "13", 'listen = "127.0.0.1:8080"'),
+                release_screens.DiffLine("del", "14", "", "workers = 4"),
+                release_screens.DiffLine("del", "15", "", "timeout_seconds = 30"),
+                release_screens.DiffLine("add", "", "14", "workers = 8"),
+                release_screens.DiffLine("add", "", "15", "timeout_seconds = 20"),
+                release_screens.DiffLine("add", "", "16", "keep_alive_seconds = 75"),
+                release_screens.DiffLine("same", "16", "17", ""),
+                release_screens.DiffLine("same", "17", "18", "[checkout]"),
             ),
         ),
-        FileDiff(
+        release_screens.FileDiff(
             path="bin/web",
             change=Chip("pencil", "info", "Changed"),
             added=0,
@@ -913,27 +871,27 @@ REVISION = RevisionPage(
             lines=(),
             note="Binary: 8.1 MiB → 8.3 MiB",
         ),
-        FileDiff(
+        release_screens.FileDiff(
             path="data/model.bin",
             change=Chip("pencil", "info", "Changed"),
             added=0,
             removed=0,
             lines=(
-                DiffLine("del", "", "", "kept here"),
-                DiffLine("del", "", "", f"sha256:{'7' * 64} 7.9 MiB"),
-                DiffLine("add", "", "", f"by reference {REFERENCE}"),
-                DiffLine("add", "", "", f"sha256:{'8' * 64} 8.0 MiB"),
+                release_screens.DiffLine("del", "", "", "kept here"),
+                release_screens.DiffLine("del", "", "", f"sha256:{'7' * 64} 7.9 MiB"),
+                release_screens.DiffLine("add", "", "", f"by reference {REFERENCE}"),
+                release_screens.DiffLine("add", "", "", f"sha256:{'8' * 64} 8.0 MiB"),
             ),
         ),
-        FileDiff(
+        release_screens.FileDiff(
             path="probes/http.json",
             change=Chip("plus", "good", "Added"),
             added=2,
             removed=0,
             lines=(
-                DiffLine("hunk", "", "", "@@ −0,0 +1,2 @@"),
-                DiffLine("add", "", "1", '{"kind": "http", "path": "/livez",'),
-                DiffLine("add", "", "2", ' "mode": "enforce"}'),
+                release_screens.DiffLine("hunk", "", "", "@@ −0,0 +1,2 @@"),
+                release_screens.DiffLine("add", "", "1", '{"kind": "http", "path": "/livez",'),
+                release_screens.DiffLine("add", "", "2", ' "mode": "enforce"}'),
             ),
         ),
     ),
@@ -978,10 +936,10 @@ REVISION = RevisionPage(
     ),
     pinned=(Link("web-stable", "/channels/web-stable"), Link("elsewhere")),
     references=(
-        ReferenceLine(
+        release_screens.ReferenceLine(
             path="data/model.bin", uri=REFERENCE, digest=f"sha256:{'8' * 64}", bytes=8_388_608
         ),
-        ReferenceLine(
+        release_screens.ReferenceLine(
             path="assets/" + "deep/" * 12 + "fonts.tar",
             uri="file:///mnt/releases/fonts.tar",
             digest=f"sha256:{'9' * 64}",
@@ -990,7 +948,7 @@ REVISION = RevisionPage(
     ),
     references_cut=2,
 )
-PLAN = PlanPage(
+PLAN = plan_screens.PlanPage(
     channels=(Option("web-stable", "web-stable"), Option("api-canary", "api-canary")),
     channel="web-stable",
     releases=(Option("web.8", "web.8"), Option("web.7", "web.7")),
@@ -1003,7 +961,7 @@ PLAN = PlanPage(
     history="Of 300 hosts in the last 7 rollouts here 0.7 % failed their probes. "
     "A switch took 2 s to 9 s.",
     waves=tuple(
-        PlanWaveLine(
+        plan_screens.PlanWaveLine(
             number=number,
             name=name,
             hosts=hosts,
@@ -1017,7 +975,7 @@ PLAN = PlanPage(
     unstaged=0,
     hosts=300,
     findings=(
-        PlanFinding(
+        plan_screens.PlanFinding(
             chip=Chip("warning", "warn", "It takes over from web-stable@web.7"),
             text="It is rolling out, 33 of 300 hosts done.",
         ),
@@ -1075,7 +1033,7 @@ FORECAST = part_of(
     "",
 )
 HOST_ROWS = tuple(
-    HostRow(
+    host_screens.HostRow(
         host_id=f"web-{number:03}",
         status=state_labels.SILENT if number == 4 else state_labels.HOST_STATUS["enrolled"],
         labels=("env=prod", "role=web", f"zone={'abc'[number % 3]}"),
@@ -1097,7 +1055,7 @@ HOST_VERBS = (
         fields=(REASON,),
     ),
 )
-HOST = HostPage(
+HOST = host_screens.HostPage(
     row=HOST_ROWS[1],
     enrolled_at=before(days=40),
     public_key="7d0a" * 16,
@@ -1109,8 +1067,8 @@ HOST = HostPage(
         Option("x86_64", "Architecture"),
         Option("10.0.4.17, 2001:db8::17", "Addresses"),
     ),
-    passages=(
-        HostRolloutLine(
+    rollouts=(
+        host_screens.HostRolloutLine(
             rollout_id="web-stable@web.7",
             state=HOSTS[HostState.SOAKING],
             wave="2 · ten-percent",
@@ -1118,7 +1076,7 @@ HOST = HostPage(
             at=before(minutes=4),
             attempt=1,
         ),
-        HostRolloutLine(
+        host_screens.HostRolloutLine(
             rollout_id="web-stable@web.6",
             state=HOSTS[HostState.CONVERGED],
             wave="2 · half",
@@ -1128,14 +1086,14 @@ HOST = HostPage(
         ),
     ),
     probes=(
-        ProbeLine(
+        host_screens.ProbeLine(
             name="http",
             mode="enforce",
             chip=Chip("check", "good", "Pass"),
             text="",
             at=before(seconds=20),
         ),
-        ProbeLine(
+        host_screens.ProbeLine(
             name="disk",
             mode="observe",
             chip=Chip("cross", "bad", "Fail"),
@@ -1149,27 +1107,31 @@ HOST = HostPage(
 )
 
 
-def rate() -> EventRate:
+def rate() -> log_screens.EventRate:
     """An hour in which a rollout began."""
     counts = [(n % 3, 2 + n % 5 + (n > 30) * (n % 11) * 3, n % 4 == 0) for n in range(60)]
     most = max(map(sum, counts))
     tones = ("info", "good", "soak")
 
-    def parts(found: tuple[int, int, bool]) -> tuple[RatePart, ...]:
+    def parts(found: tuple[int, int, bool]) -> tuple[log_screens.RatePart, ...]:
         heights = [count * 100 / most for count in found]
         return tuple(
-            RatePart(tone, 100 - sum(heights[: number + 1]), heights[number])
+            log_screens.RatePart(tone, 100 - sum(heights[: number + 1]), heights[number])
             for number, tone in enumerate(tones)
         )
 
-    return EventRate(
+    return log_screens.EventRate(
         unit="minute",
         bars=tuple(
-            RateBar(x=n * 100 / 60, width=1.37, parts=parts(found), href="/events", title=f"{n}")
+            log_screens.RateBar(
+                x=n * 100 / 60, width=1.37, parts=parts(found), href="/events", title=f"{n}"
+            )
             for n, found in enumerate(counts)
         ),
         kinds=tuple(
-            Legend(name, event_rate.KINDS[name], sum(found[number] for found in counts))
+            rollout_screens.Legend(
+                name, event_rate.KINDS[name], sum(found[number] for found in counts)
+            )
             for number, name in enumerate(("Rollouts", "Hosts", "Releases"))
         ),
         total=sum(map(sum, counts)),
@@ -1179,16 +1141,16 @@ def rate() -> EventRate:
     )
 
 
-EVENTS = Events(
+EVENTS = log_screens.Events(
     events=tuple(
-        EventLine(
+        log_screens.EventLine(
             position=48211 - number,
             at=before(seconds=17 * number),
             type=kind,
             kind="rollout_event",
             icon=icon,
             tone=tone,
-            told=text,
+            title=text,
             actor="user_grace",
             tags=("rollout_id:web-stable@web.7", "host_id:web-117"),
             body='{\n  "rollout_id": "web-stable@web.7",\n  "from_wave": 0,\n  "to_wave": 1\n}',
@@ -1216,10 +1178,10 @@ EVENTS = Events(
     newer="",
     back="/events",
     rate=rate(),
-    new=NewEvents(ask="/events/new?after=48211", count=12, href="/events"),
+    new=log_screens.NewEvents(ask="/events/new?after=48211", count=12, href="/events"),
     at_time=before(seconds=3),
 )
-OUTBOX_PAGE = Outbox(
+OUTBOX_PAGE = log_screens.Outbox(
     tab="open",
     tabs=(
         Option("open", "Pending and dead", "2"),
@@ -1229,7 +1191,7 @@ OUTBOX_PAGE = Outbox(
     intents=OUTBOX,
     headings=outbox.COLUMNS.headings(outbox.COLUMNS.order(""), "/outbox"),
     drifts=(
-        DriftLine(
+        log_screens.DriftLine(
             scope="web-stable",
             subject="webhook:deploys",
             chip=Chip("warning", "warn", "Open"),
@@ -1239,19 +1201,19 @@ OUTBOX_PAGE = Outbox(
     ),
     oldest=before(minutes=52),
 )
-SETTINGS = SettingsPage(
+SETTINGS = settings_screens.SettingsPage(
     me="user_grace",
     new_repository=LinkButton(
         id="new-repository", label="New repository", icon="plus", href="/new/repository"
     ),
     subscriptions=(
-        SubscriptionLine(
+        settings_screens.SubscriptionLine(
             name="team",
             kind="slack",
             chip=Chip("check", "good", "Works"),
             text="events of severity warning or higher · everywhere",
         ),
-        SubscriptionLine(
+        settings_screens.SubscriptionLine(
             name="ops",
             kind="webhook",
             chip=Chip("warning", "bad", "Failing"),
@@ -1259,7 +1221,7 @@ SETTINGS = SettingsPage(
         ),
     ),
     users=(
-        UserLine(
+        settings_screens.UserLine(
             user_id="user_ada",
             name="The author",
             chip=Chip("check", "good", "Enabled"),
@@ -1272,7 +1234,7 @@ SETTINGS = SettingsPage(
                 ),
             ),
         ),
-        UserLine(
+        settings_screens.UserLine(
             user_id="user_grace",
             name="The approver",
             chip=Chip("check", "good", "Enabled"),
@@ -1280,7 +1242,7 @@ SETTINGS = SettingsPage(
             tokens=2,
             added_at=before(days=90),
         ),
-        UserLine(
+        settings_screens.UserLine(
             user_id="user_gone",
             name="(erased)",
             chip=Chip("trash", "gone", "Erased"),
@@ -1290,7 +1252,7 @@ SETTINGS = SettingsPage(
         ),
     ),
     tokens=(
-        TokenLine(
+        settings_screens.TokenLine(
             token_id="a1b2c3d4e5",
             owner="user_grace",
             chip=Chip("check", "good", "Valid"),
@@ -1300,7 +1262,7 @@ SETTINGS = SettingsPage(
         ),
     ),
     repositories=(
-        RepositoryLine(
+        settings_screens.RepositoryLine(
             name="default",
             text="1 approval by another person · proposals are protected",
             edit=LinkButton(
@@ -1336,7 +1298,7 @@ SETTINGS = SettingsPage(
         Option("4be1…", "Log id"),
     ),
 )
-DOOR = SignInPage(
+DOOR = form_screens.SignInPage(
     action="/signin",
     fields=(
         Field(name="login", label="Sign-in name", required=True, completes="username"),
@@ -1351,7 +1313,7 @@ DOOR = SignInPage(
     label="Sign in",
     fault=FormError("That did not work", "The name or the password is wrong.", "wrong_credentials"),
 )
-SETUP = SignInPage(
+SETUP = form_screens.SignInPage(
     action="/setup",
     note="This is the first start. The server printed a one-time code where it was started.",
     fields=(
@@ -1378,14 +1340,14 @@ SETUP = SignInPage(
     ),
     label="Set up Tidegate",
 )
-LOST = ErrorPage(
+LOST = form_screens.ErrorPage(
     title="There is no rollout web@9",
     text="It was never opened here.",
     icon="search",
     command="tidegate rollout list",
 )
 
-APPROVALS = Approvals(
+APPROVALS = channel_screens.Approvals(
     tab="open",
     tabs=(Option("open", "Open", "5"), Option("decided", "Decided")),
     requests=(ASKED, EDIT_ASKED),
@@ -1395,7 +1357,7 @@ APPROVALS = Approvals(
 )
 
 OPENINGS = tuple(
-    OpeningLine(
+    form_screens.OpeningLine(
         starts=f"{day} 02:00 CET",
         ends="04:00 CET",
         at=NOW + timedelta(hours=9 + 24 * number),
@@ -1414,9 +1376,9 @@ def _link(label: str, icon: str, why: str = "") -> LinkButton:
     )
 
 
-MAINTENANCE = Maintenance(
+MAINTENANCE = settings_screens.Maintenance(
     windows=(
-        WindowLine(
+        settings_screens.WindowLine(
             window_id="nightly",
             chip=Chip("check", "good", "Allow"),
             text="web-stable, edge-eu for 2 h, every day, Europe/Berlin",
@@ -1425,7 +1387,7 @@ MAINTENANCE = Maintenance(
             edit=_link("Edit nightly", "pencil"),
             delete=_decide("nightly", "Delete"),
         ),
-        WindowLine(
+        settings_screens.WindowLine(
             window_id="month-end",
             chip=Chip("ban", "bad", "Deny"),
             text="all channels for 3 d, FREQ=MONTHLY;BYMONTHDAY=-1, label:tz",
@@ -1436,7 +1398,7 @@ MAINTENANCE = Maintenance(
         ),
     ),
     freezes=(
-        FreezeLine(
+        settings_screens.FreezeLine(
             freeze_id="sale",
             channels="web-stable, api-canary",
             by="The approver",
@@ -1447,7 +1409,7 @@ MAINTENANCE = Maintenance(
         ),
     ),
     budgets=(
-        BudgetLine(
+        settings_screens.BudgetLine(
             budget_id="web-hosts",
             selector="app=web,env=prod",
             limit="At most 5 hosts or 10 % in flight at once, whichever is less",
@@ -1462,9 +1424,9 @@ MAINTENANCE = Maintenance(
         _link("New budget", "plus", "This needs the role fleet-operator."),
     ),
 )
-NOTIFICATIONS = Notifications(
+NOTIFICATIONS = settings_screens.Notifications(
     lines=(
-        NotificationLine(
+        settings_screens.NotificationLine(
             name="team-chat",
             kind="slack",
             chip=Chip("check", "good", "Works"),
@@ -1475,7 +1437,7 @@ NOTIFICATIONS = Notifications(
             edit=_link("Edit chat", "pencil"),
             verbs=(_decide("chat", "Delete"),),
         ),
-        NotificationLine(
+        settings_screens.NotificationLine(
             name="ops",
             kind="webhook",
             chip=Chip("warning", "bad", "Failing"),
@@ -1489,9 +1451,9 @@ NOTIFICATIONS = Notifications(
     ),
     create=_link("New subscription", "plus"),
     secret="whsec_QUFBQUFBQUFBQUFB",
-    said="team-chat accepted the test message: 200",
+    test_response="team-chat accepted the test message: 200",
 )
-POLICY_FORM = FormPage(
+POLICY_FORM = form_screens.FormPage(
     title="Edit web-stable",
     text="Rollouts that are open keep their plan. The next one follows what you save.",
     action="/x",
@@ -1516,7 +1478,7 @@ POLICY_FORM = FormPage(
     ),
     found="It would change 2 members",
     findings=(
-        PlanFinding(
+        plan_screens.PlanFinding(
             chip=Chip("warning", "warn", "Warning"),
             text="waves[0].converged_min is 9, and the wave has 1 host: all of it must converge.",
         ),
@@ -1527,7 +1489,7 @@ POLICY_FORM = FormPage(
     ),
     members=describe_members(),
 )
-WINDOW_FORM = FormPage(
+WINDOW_FORM = form_screens.FormPage(
     title="New window",
     text="A maintenance window says when hosts may get orders, or may not.",
     action="/x",
@@ -1586,9 +1548,9 @@ def _revoke(number: int) -> VerbButton:
     )
 
 
-JOINS = Joins(
+JOINS = host_screens.Joins(
     lines=(
-        JoinLine(
+        host_screens.JoinLine(
             join_id="join-3f9a1c2b7d",
             chip=joins.USABLE,
             labels=("app=web", "env=prod"),
@@ -1598,7 +1560,7 @@ JOINS = Joins(
             by="you",
             delete=_revoke(0),
         ),
-        JoinLine(
+        host_screens.JoinLine(
             join_id="join-99b0e1d4aa",
             chip=joins.USED_UP,
             labels=(),
@@ -1621,7 +1583,7 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
     "overview-empty": (
         "overview.html",
         "/",
-        Overview(
+        overview_screen.Overview(
             checklist=checklist(
                 FirstSteps(
                     repository=True,
@@ -1633,7 +1595,7 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
                     second_person=True,
                 )
             ),
-            counts=OverviewCounts(),
+            counts=overview_screen.OverviewCounts(),
             tiles=tuple(structs.replace(tile, figure=0, note="") for tile in OVERVIEW.tiles),
             channels=(),
             taken_at=NOW,
@@ -1649,7 +1611,7 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
     "rollouts": (
         "rollouts.html",
         "/rollouts",
-        Rollouts(
+        rollout_screens.Rollouts(
             open=(OPEN, REVERTED),
             past=PAST,
             headings=rollouts.COLUMNS.headings(rollouts.COLUMNS.order(""), "/rollouts"),
@@ -1660,18 +1622,18 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
     "repository-form": ("form.html", "/settings", repository_forms.new_form()),
     "rollout-stopped": ("rollout.html", "/rollouts", stopped_page()),
     "joins": ("joins.html", "/hosts", JOINS),
-    "joins-empty": ("joins.html", "/hosts", Joins(lines=(), create=JOINS.create)),
+    "joins-empty": ("joins.html", "/hosts", host_screens.Joins(lines=(), create=JOINS.create)),
     "channels": ("channels.html", "/channels", channels()),
     "channel": ("channel.html", "/channels", CHANNEL),
     "releases": (
         "releases.html",
         "/releases",
-        Releases(tab="waiting", tabs=RELEASE_TABS, waiting=WAITING, revisions=()),
+        release_screens.Releases(tab="waiting", tabs=RELEASE_TABS, waiting=WAITING, revisions=()),
     ),
     "releases-all": (
         "releases.html",
         "/releases",
-        Releases(
+        release_screens.Releases(
             tab="all",
             tabs=RELEASE_TABS,
             waiting=(),
@@ -1681,7 +1643,11 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
     ),
     "revision": ("revision.html", "/releases", REVISION),
     "approvals": ("approvals.html", "/approvals", APPROVALS),
-    "request": ("request.html", "/approvals", RequestPage(request=ASKED, note="prod is held.")),
+    "request": (
+        "request.html",
+        "/approvals",
+        channel_screens.RequestPage(request=ASKED, note="prod is held."),
+    ),
     "maintenance": ("maintenance.html", "/maintenance", MAINTENANCE),
     "notifications": ("notifications.html", "/notifications", NOTIFICATIONS),
     "policy-form": ("form.html", "/channels", POLICY_FORM),
@@ -1690,7 +1656,7 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
     "hosts": (
         "hosts.html",
         "/hosts",
-        Hosts(
+        host_screens.Hosts(
             total=868,
             hosts=HOST_ROWS,
             headings=hosts.COLUMNS.headings(hosts.COLUMNS.order(""), "/hosts"),
@@ -1713,7 +1679,7 @@ TITLES = {"signin": "Sign in", "setup": "First start"}
 def frame(name: str) -> Frame:
     _, here, view = SCREENS[name]
     listed = tuple(getattr(view, "verbs", ()))
-    if isinstance(view, Approvals):
+    if isinstance(view, channel_screens.Approvals):
         listed = tuple(verb for line in (*view.requests, *view.reviews) for verb in line.verbs)
     return Frame(
         title=TITLES.get(name, name.capitalize()),

@@ -31,7 +31,7 @@ def under_way(fleet: DashboardFleet) -> str:
 
 
 def anew(fleet: DashboardFleet, rollout_id: str) -> EncodedGrid:
-    return new_cache(fleet).look(rollout_id, fleet.installation.log.head())
+    return new_cache(fleet).read_grid(rollout_id, fleet.installation.log.head())
 
 
 def new_cache(fleet: DashboardFleet) -> GridCache:
@@ -44,7 +44,7 @@ def cache_of(fleet: DashboardFleet) -> GridCache:
 
 
 def kept(fleet: DashboardFleet, rollout_id: str) -> EncodedGrid:
-    return cache_of(fleet).look(rollout_id, 0)
+    return cache_of(fleet).read_grid(rollout_id, 0)
 
 
 def story(fleet: DashboardFleet, rollout_id: str) -> list[Callable[[], object]]:
@@ -135,8 +135,8 @@ def test_caches_a_limited_number_of_grids(
     mine = new_cache(fleet)
 
     for _ in range(2):
-        assert mine.look(rollout_id, 0) == anew(fleet, rollout_id)
-        assert mine.look(other, 0) == anew(fleet, other)
+        assert mine.read_grid(rollout_id, 0) == anew(fleet, rollout_id)
+        assert mine.read_grid(other, 0) == anew(fleet, other)
 
 
 def test_compresses_a_large_grid_if_the_client_accepts_it(

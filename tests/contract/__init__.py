@@ -1,1 +1,1 @@
-"""One contract, every engine: what a store does, through several handles, threads and processes."""
+"""The store contract, run on every engine through several handles, threads and processes."""

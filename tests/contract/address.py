@@ -1,4 +1,4 @@
-"""Where a test's log lives, in a form that a spawned process can be handed."""
+"""The address of a test's log, in a form that can be passed to a spawned process."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.contract.world import SCHEMA
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.store import Schema, Store
 
-# Imported when asked for: a missing driver fails the tests of its engine and no others.
+# Imported lazily, so that a missing driver fails only the tests of its engine.
 CLASSES = {
     "sqlite": ("tidegate.engines.sqlite", "SqliteStore"),
     "postgres": ("tidegate.engines.postgres", "PostgresStore"),
@@ -25,19 +25,21 @@ CLASSES = {
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """One log of one engine. Each ``open`` is a handle of its own, as if in another process."""
+    """One log of one engine. Each ``open`` returns a separate handle, as another process would
+    have.
+    """
 
     engine: str
     where: str  # a file, a database URL, or the URL of a table
     namespace: str = ""
 
     def open(self, schema: Schema) -> Store:
-        """A new handle on the log, which is made if it is not there yet."""
+        """Open a new handle on the log, and create the log if it does not exist."""
         return OPENERS[self.engine](self, schema)
 
 
 def engine_class(engine: str) -> Any:
-    """The store class of an engine that lives outside this process."""
+    """Return the store class of an engine that lives outside this process."""
     module, name = CLASSES[engine]
     return getattr(import_module(module), name)
 
@@ -55,7 +57,7 @@ def _dynamodb(address: Address, schema: Schema) -> Store:
     return cast(Store, engine_class("dynamodb").from_url(address.where, schema))
 
 
-# Memory has no entry: its log lives in one object, so its handles are that object (see conftest).
+# Memory has no entry: its log is a single object, so every handle is that object (see conftest).
 OPENERS: dict[str, Callable[[Address, Schema], Store]] = {
     "sqlite": _sqlite,
     "postgres": _postgres,
@@ -67,7 +69,9 @@ Connect = Callable[[], Store]
 
 
 def address_of(request: pytest.FixtureRequest, engine: str, home: Path) -> Address | None:
-    """A fresh place for a log; None for memory, which has no place outside this process."""
+    """Return the address of a fresh log, or None for memory, which has no address outside this
+    process.
+    """
     name = f"contract_{uuid4().hex[:16]}"
     match engine:
         case "sqlite":
@@ -81,7 +85,9 @@ def address_of(request: pytest.FixtureRequest, engine: str, home: Path) -> Addre
 
 
 def opener(address: Address | None) -> Connect:
-    """Handles on one log: each is new, but for memory, where the object is the log."""
+    """Return a function that opens handles on one log: new ones, except for memory, where the
+    object is the log.
+    """
     if address is None:
         store = MemoryStore(SCHEMA)
         return lambda: store

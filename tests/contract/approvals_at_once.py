@@ -49,7 +49,7 @@ class ApprovedAtOnce:
 
 @contextmanager
 def opened_installation(store: Store, home: Path) -> Iterator[Installation]:
-    """An installation on a fresh log, with one repository."""
+    """Set up an installation with one repository on a fresh log."""
     with ExitStack() as stack:
         writer = GroupCommit(store)
         stack.callback(writer.close)
@@ -101,7 +101,7 @@ def propose(installation: Installation, package: str, workspace: str) -> Revisio
 
 
 def at_once(*calls: Callable[[], object]) -> list[str]:
-    """Call all of them at the same moment; "done" for each, or the code of its refusal."""
+    """Call all functions at the same moment. Each yields "done" or the code of its refusal."""
     ready = Barrier(len(calls))
 
     def run(call: Callable[[], object]) -> str:

@@ -1,4 +1,4 @@
-"""Opens one fresh log per test on each engine, through as many handles as the test asks for."""
+"""Open a fresh log per test on each engine, with as many handles as the test asks for."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store
 
 PROCESSES = 3
-# How often a race is run: what one round costs differs by engine far more than what it shows.
+# How often a race is repeated, by engine: the cost of a round differs far more than its value.
 ROUNDS = {"memory": 12, "sqlite": 6, "postgres": 6, "dynamodb": 4}
 
 
 @pytest.fixture
 def address(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> Address | None:
-    """Where this test's log lives, to be handed to other processes; None for memory."""
+    """Where this test's log lives, to pass to other processes. None for memory."""
     return address_of(request, engine, tmp_path)
 
 
 @pytest.fixture
 def connect(address: Address | None) -> Iterator[Connect]:
-    """Opens handles on this test's log. Two handles stand for two processes."""
+    """Open handles on this test's log. Two handles stand for two processes."""
     open_handle = opener(address)
     with ExitStack() as handles:
         yield lambda: handles.enter_context(closing(open_handle()))
@@ -46,14 +46,16 @@ def store(connect: Connect) -> Store:
 
 @pytest.fixture(scope="session")
 def fleet_template(postgres_url: str) -> Iterator[Template]:
-    """The domain's tables on PostgreSQL, laid out once for all fleets of this process."""
+    """The domain's tables on PostgreSQL, created once for all fleets of this process."""
     with closing(Template(postgres_url, FLEET_SCHEMA)) as template:
         yield template
 
 
 @pytest.fixture(scope="session")
 def fleet_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The domain's tables in an SQLite file: to copy it takes an eighth of laying them out."""
+    """The domain's tables in an SQLite file. Copying it takes an eighth of the time of creating
+    them.
+    """
     place = tmp_path_factory.mktemp("fleet") / "template.db"
     Address("sqlite", str(place)).open(FLEET_SCHEMA).close()
     return place
@@ -83,7 +85,7 @@ def fleet_stores(fleet_address: Address | None) -> Iterator[FleetStores]:
 
 @pytest.fixture
 def fleet(fleet_stores: FleetStores) -> Iterator[InProcessFleet]:
-    """A fleet of this test: whatever it does, the log says afterwards what the rows say."""
+    """The fleet of this test. At the end of the test the log must give exactly the stored rows."""
     journey = InProcessFleet(fleet_stores.open())
     yield journey
     journey.check_invariants()
@@ -94,7 +96,7 @@ def fleet(fleet_stores: FleetStores) -> Iterator[InProcessFleet]:
 def steady(
     request: pytest.FixtureRequest, engine: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Store]:
-    """One log for all tests of a module that only ask or are refused: they leave no trace."""
+    """One log for all tests of a module that only read or are refused, and so change nothing."""
     address = address_of(request, engine, tmp_path_factory.mktemp("steady"))
     with closing(opener(address)()) as store:
         yield store
@@ -107,12 +109,12 @@ def rounds(engine: str) -> int:
 
 @pytest.fixture(scope="session")
 def processes() -> Iterator[ProcessPoolExecutor]:
-    """Processes, kept for the run: starting one costs more than most of its work."""
+    """A process pool for the whole run: starting a process costs more than most of its work."""
     with ProcessPoolExecutor(PROCESSES, mp_context=CHILDREN) as pool:
         yield pool
 
 
 @pytest.fixture
 def crowd(request: pytest.FixtureRequest, connect: Connect, address: Address | None) -> Crowd:
-    """Racers on this test's log, in threads and in processes."""
+    """Run work on this test's log at once, in threads and in processes."""
     return Crowd(connect, address, lambda: request.getfixturevalue("processes"))

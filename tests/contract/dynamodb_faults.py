@@ -1,4 +1,4 @@
-"""A DynamoDB transport with a test's hand in it: it notes what is sent and can spoil any call."""
+"""A DynamoDB transport for tests that records what is sent and can break any call."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from tidegate.engines.dynamodb.transport import (
 from tidegate.kernel.store import Schema
 
 Send = Callable[[], Any]
-Plot = Callable[[Send], Any]  # what happens instead of the call; it may make it
+Plot = Callable[[Send], Any]  # runs in place of the call, and may make the call itself
 
 
 class Gone(BaseException):
-    """The process that made the call is no more."""
+    """The process that made the call has ended."""
 
 
 class FaultyTransport:
-    """Passes the five calls on, unless a plot stands in the way of the next one of its name."""
+    """Passes the five calls on, unless a plot is waiting for the next call of that name."""
 
     def __init__(self, inner: Transport) -> None:
         self.inner = inner
@@ -46,7 +46,7 @@ class FaultyTransport:
         self._plots: defaultdict[str, deque[Plot]] = defaultdict(deque)
 
     def plot(self, call: str, *plots: Plot) -> None:
-        """Spoil the next calls of this name, one plot each."""
+        """Break the next calls of this name, one plot for each."""
         self._plots[call].extend(plots)
 
     def get(self, places: Sequence[ItemKey], *, together: bool = False) -> dict[ItemKey, Item]:
@@ -81,7 +81,7 @@ class FaultyTransport:
         self.inner.close()
 
     def described(self) -> list[list[str]]:
-        """Every transaction so far, in words."""
+        """Describe every transaction so far in words."""
         return [describe([_step(action) for action in actions]) for actions in self.sent]
 
     def _through(self, call: str, send: Send) -> Any:
@@ -120,7 +120,7 @@ def die_after(send: Send) -> Any:
 
 
 def refuse(code: str, at: int, of: int) -> Plot:
-    """The transaction is cancelled for one of its actions."""
+    """Cancel the transaction because of one of its actions."""
 
     def plot(send: Send) -> Any:
         raise Cancelled([CancellationReason(code if i == at else None, {}) for i in range(of)])
@@ -129,7 +129,7 @@ def refuse(code: str, at: int, of: int) -> Plot:
 
 
 def tell_only(*positions: int) -> Plot:
-    """The call is made; of a refusal only the reasons at these positions are told."""
+    """Make the call, and report the reasons of a refusal at these positions only."""
 
     def plot(send: Send) -> Any:
         try:
@@ -145,7 +145,7 @@ def tell_only(*positions: int) -> Plot:
 
 
 def first(act: Callable[[], Any]) -> Plot:
-    """Something else happens before the call is made."""
+    """Do something else before the call is made."""
 
     def plot(send: Send) -> Any:
         act()
@@ -158,7 +158,7 @@ def first(act: Callable[[], Any]) -> Plot:
 
 
 class Time:
-    """A clock that moves when somebody sleeps."""
+    """A clock that advances when a caller sleeps."""
 
     def __init__(self) -> None:
         self.now = 1_000.0
@@ -172,7 +172,7 @@ class Time:
 
 @dataclass(slots=True)
 class Table:
-    """A fresh table on the server of the tests, and handles on it."""
+    """A fresh table on the test server, and handles on it."""
 
     endpoint: str
     name: str
@@ -182,7 +182,7 @@ class Table:
         return BotoTransport(self.name, region="local", endpoint=self.endpoint)
 
     def open(self, schema: Schema = SCHEMA) -> tuple[DynamoStore, FaultyTransport]:
-        """A handle whose calls can be meddled with, in the table's virtual time."""
+        """Open a handle whose calls can be broken, in the table's virtual time."""
         meddler = FaultyTransport(self.transport())
         time = self.time
         store = DynamoStore(self.name, schema, transport=meddler, clock=time, sleep=time.sleep)

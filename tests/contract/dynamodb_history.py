@@ -1,8 +1,8 @@
-"""Chaos on the torn table, and the checker of what came of it.
+"""Inject faults into the torn table, and check the resulting history.
 
-Every decision writes down what it saw. The checker replays the feed from the beginning: at each
-fact the facts before it must give exactly what its decision saw. So a missed conflict, a read that
-was not whole, or an order that is no serial order shows as a fact that contradicts its past.
+Every decision records what it read. The checker replays the feed from the beginning: at each fact,
+the earlier facts must give exactly what the decision read. A missed conflict, a torn read, or an
+order that is not serial shows as a fact that contradicts its past.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ Decided = tuple[Struct, tuple[Boundary, ...], tuple[Write, ...]]
 
 @dataclass(slots=True)
 class History:
-    """What callers were told. An attempt is ``command/number``."""
+    """What callers were answered. An attempt is ``command/number``."""
 
     receipts: dict[str, Receipt] = field(default_factory=dict)  # command → its acknowledgement
-    refused: set[str] = field(default_factory=set)  # attempts that surely did not happen
+    refused: set[str] = field(default_factory=set)  # attempts that certainly did not happen
     followed: list[Event] = field(default_factory=list)  # what a follower of the feed saw
-    feed: list[Event] = field(default_factory=list)  # what stood there when all was quiet
+    feed: list[Event] = field(default_factory=list)  # what was there at the end
 
 
 # ── what actors do ────────────────────────────────────────────────────────────────────────────────
 
 
 def place_order(store: DynamoStore, chance: Random, command: str) -> Decided:
-    """Reads a customer's orders and a product's names; writes into neither of the two alone."""
+    """Read a customer's orders and a product's names; write into neither of the two alone."""
     customer, product = chance.choice(CUSTOMERS), chance.choice(PRODUCTS)
     orders = clause(OrderPlaced, tags=f"customer_id:{customer}")
     names = clause(ProductRenamed, tags=f"product_id:{product}")
@@ -87,12 +87,12 @@ def place_order(store: DynamoStore, chance: Random, command: str) -> Decided:
 
 
 def rename(store: DynamoStore, chance: Random, command: str) -> Decided:
-    """Appends without reading anything."""
+    """Append without reading anything."""
     return ProductRenamed(chance.choice(PRODUCTS), command), (), ()
 
 
 def change_row(store: DynamoStore, chance: Random, command: str) -> Decided:
-    """Counts a row up, removes it, or only looks at it; the fact says what was there before."""
+    """Increment a row, delete it, or only read it. The fact records what was there before."""
     name = chance.choice(ROWS)
     (record,) = store.get(item(name))
     count = None if record is None else codec.decode(record.data, Row).count
@@ -116,9 +116,9 @@ ROWS_ONLY: tuple[Decision, ...] = (change_row,)
 def attempt(
     store: DynamoStore, chance: Random, decide: Decision, name: str, history: History
 ) -> bool:
-    """Decide and commit once, as a runtime would. Whether the command is over.
+    """Decide and commit once, as a runtime would. Return whether the command is finished.
 
-    A rename has no key, so nobody may send it again when its outcome is unknown.
+    A rename has no key, so it must not be sent again when its outcome is unknown.
     """
     command = name.partition("/")[0]
     keyed = decide is not rename
@@ -149,7 +149,7 @@ def work(
                 if attempt(store, chance, decide, f"{actor}-{number}/{tries}", history):
                     break
             except TidegateError:
-                continue  # a read that did not come through; nothing was sent
+                continue  # the read failed, and nothing was sent
 
 
 def follow(store: DynamoStore, cast: Cast, history: History, going: Callable[[], bool]) -> None:
@@ -169,7 +169,7 @@ def chaos(
     weather: Weather = COMMON,
     decisions: Sequence[Decision] = MIXED,
 ) -> list[str]:
-    """One run from its seed: every violation that the checker finds."""
+    """Run once from a seed, and return every violation that the checker finds."""
     cast, history = Cast(seed), History()
     table = TornTable(cast)
     stores = [handle(table, weather) for _ in range(WRITERS + 1)]
@@ -203,7 +203,7 @@ def chaos(
 
 
 def handle(table: TornTable, weather: Weather) -> DynamoStore:
-    """A handle that is opened in calm weather and then meets the given one."""
+    """Open a handle without faults, then give it this weather."""
     cast = table.cast
     transport = TornTransport(table, CALM)
     random = Random(cast.random.random())
@@ -247,7 +247,7 @@ def violations(history: History) -> Iterable[str]:
 
 
 def contradictions(feed: Iterable[Event]) -> Iterable[str]:
-    """Facts that do not follow from the facts before them."""
+    """Return the facts that do not follow from the facts before them."""
     orders: Counter[str] = Counter()
     names: Counter[str] = Counter()
     rows: dict[str, int | None] = dict.fromkeys(ROWS)

@@ -1,12 +1,12 @@
-"""A table behind the five-call seam that is as unhelpful as the service's documentation allows.
+"""A table behind the five-call seam, as unhelpful as the service's documentation allows.
 
-The servers of the tests are atomic to readers, never contend and never lose an answer. Here the
-items of a transaction show one by one, whoever touches them meanwhile is refused, reasons are left
-out, requests are lost, arrive late, or outlive their sender. This is one more fault model beside
-the real server, never in its stead.
+The test servers show a transaction to readers at once, never contend and never lose an answer. Here
+the items of a transaction appear one by one, other calls on them meanwhile are refused, reasons are
+left out, and requests are lost, arrive late, or outlive their sender. This fault model is used in
+addition to the real server, never instead of it.
 
-Actors are threads of which one runs at a time. Who goes next at each call is chance by a seed, and
-time is virtual, so a run is fast and can be run again.
+Actors are threads, and one runs at a time. A seed decides which one is next at each call, and time
+is virtual, so a run is fast and can be repeated.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PAGE_ITEMS = 5
 
 
 class Died(BaseException):
-    """The process of an actor is gone, with whatever it held."""
+    """The process of an actor has died, with everything it held."""
 
 
 class Cast:
@@ -56,7 +56,9 @@ class Cast:
         self._failures: list[BaseException] = []
 
     def play(self, *parts: Callable[[], None]) -> None:
-        """Run all of them to their ends. Raises: what any of them raised, death excepted."""
+        """Run all actors to their ends. Raises: the first error that an actor raised, except
+        ``Died``.
+        """
         self._gates = [Semaphore(0) for _ in parts]
         self._wakes = dict.fromkeys(range(len(parts)), 0.0)
         threads = [Thread(target=self._act, args=one, daemon=True) for one in enumerate(parts)]
@@ -73,11 +75,11 @@ class Cast:
         return self.now
 
     def pause(self, seconds: float = 0.0) -> None:
-        """Let others act, for so long at least."""
+        """Let other actors run for at least this long."""
         me = getattr(self._me, "number", None)
         self.now += STEP_SECONDS
         if me is None:
-            self.now += seconds  # nobody else is on
+            self.now += seconds  # no other actor is running
             return
         self._wakes[me] = self.now + seconds
         following = self._next()
@@ -92,7 +94,7 @@ class Cast:
             part()
         except Died:
             pass
-        except BaseException as failure:  # noqa: BLE001  it is raised again by whoever plays
+        except BaseException as failure:  # noqa: BLE001  ``play`` raises it again
             self._failures.append(failure)
         del self._wakes[number]
         if self._wakes:
@@ -123,14 +125,14 @@ CALM = Weather(0, 0, 0, 0, 0, 0, 0)
 
 
 class Flight:
-    """A transaction that is decided and not yet shown: its items are locked until they are."""
+    """A transaction that is decided but not yet visible. Its items are locked until they are."""
 
     def __init__(self, shown: list[tuple[ItemKey, Item | None]]) -> None:
         self.unshown = shown
 
 
 class TornTable:
-    """What the service holds, shared by the handles of a run."""
+    """The contents of the table, shared by all handles of a run."""
 
     def __init__(self, cast: Cast) -> None:
         self.cast = cast
@@ -150,7 +152,7 @@ class TornTable:
         return Flight(shown)
 
     def show(self, flight: Flight) -> None:
-        """Make one more item of it visible."""
+        """Make one more item of the transaction visible."""
         place, item = flight.unshown.pop()
         self._locked.discard(place)
         if item is None:
@@ -159,14 +161,14 @@ class TornTable:
             self.items[place] = item
 
     def abandon(self, flight: Flight) -> None:
-        """Nobody waits for it any more; it goes on by itself."""
+        """Mark the transaction as abandoned by its caller; the table completes it."""
         self._flights.append(flight)
 
     def delay(self, actions: Sequence[Action]) -> None:
         self._late.append(actions)
 
     def go_on(self) -> None:
-        """What happens by itself between two calls."""
+        """Do what the service does between two calls."""
         chance = self.cast.random
         for flight in self._flights:
             if flight.unshown and chance.random() < 0.5:
@@ -180,7 +182,7 @@ class TornTable:
                 return
 
     def come_to_rest(self) -> None:
-        """Let every late request arrive and every flight end."""
+        """Deliver every late request, and complete every transaction."""
         while self._late or self._flights:
             self.go_on()
 
@@ -228,7 +230,7 @@ def _holds(action: Action, old: Item) -> bool:
 
 
 class TornTransport:
-    """One handle on the table, in its own weather."""
+    """One handle on the table, with its own weather."""
 
     def __init__(self, table: TornTable, weather: Weather) -> None:
         self._table = table
@@ -329,7 +331,7 @@ class TornTransport:
         return self._cast.clock()
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: this transport holds no connection."""
 
     def _told(self, reason: CancellationReason) -> CancellationReason:
         return CancellationReason(None, {}) if self._happens(self.weather.omitted) else reason
@@ -347,7 +349,7 @@ class TornTransport:
             raise AnswerLost("the answer is lost")
 
     def _turn(self) -> None:
-        """Let others act; and perhaps never come back."""
+        """Let other actors run. The calling actor may die meanwhile."""
         self._table.go_on()
         if self._happens(self.weather.death):
             raise Died

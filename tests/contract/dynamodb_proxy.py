@@ -1,4 +1,6 @@
-"""A proxy in front of DynamoDB that throttles the first calls of a name, or drops their answers."""
+"""A proxy in front of DynamoDB that throttles the first calls of an operation, or drops their
+answers.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ THROTTLED = json.dumps({"__type": "com.amazonaws.dynamodb#ThrottlingException"})
 
 @dataclass(slots=True)
 class DynamoProxy:
-    """How often each operation is still to be spoilt, and how often it was asked for."""
+    """How many calls of each operation are still to be broken, and how many were made."""
 
     throttled: Counter[str] = field(default_factory=Counter)
     unanswered: Counter[str] = field(default_factory=Counter)
@@ -56,14 +58,14 @@ def _handler(proxy: DynamoProxy, endpoint: str) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(content)
 
         def log_message(self, form: str, *args: object) -> None:
-            """Nobody reads it."""
+            """Log nothing."""
 
     return Handler
 
 
 @contextmanager
 def dynamodb_proxy(endpoint: str) -> Iterator[DynamoProxy]:
-    """A proxy on a port of its own while the block lasts."""
+    """Run a proxy on a port of its own for the length of the block."""
     proxy = DynamoProxy()
     server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(proxy, endpoint))
     server.daemon_threads = True

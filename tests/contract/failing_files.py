@@ -8,7 +8,7 @@ BASE = "unix"
 
 
 class FailingFiles(apsw.VFS):
-    """The file system, where some next writes or flushes of the WAL fail."""
+    """A file system in which some of the next writes or flushes of the WAL fail."""
 
     def __init__(self) -> None:
         super().__init__("failing", BASE, makedefault=True)

@@ -1,8 +1,8 @@
-"""A small fleet on any engine: the real control parts, hosts that talk, and a journey to look at.
+"""A small fleet on any engine: the real control parts, hosts that report, and a journey.
 
 ``InProcessFleet`` is one server over one store: promotion, dispatcher, order queue, lanes and
-timers, in one thread and on a clock that stands still. ``play_journey`` takes it through everything
-that rollouts do.
+timers, in one thread and on a clock that moves only when a test moves it. ``play_journey`` takes it
+through everything that rollouts do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.contract.address import Address
 from tests.domain.registry import OfferRelease, digest_of, offer_release
 from tidegate.clock import ManualClock
 from tidegate.control.fleet.dispatch import DispatchResult
-from tidegate.control.operations.promotion import Promote
+from tidegate.control.operations.promotion_planning import Promote
 from tidegate.control.runtime import CommandOutcome
 from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, EdgeRequires, WaveSpec
@@ -71,7 +71,7 @@ Row = TypeVar("Row")
 
 
 class InProcessFleet:
-    """One server, its clock, and everybody who talks to it."""
+    """One server, its clock, its operators and its agents."""
 
     def __init__(self, store: Store, blobs: MemoryBlobs | None = None, name: str = "s0") -> None:
         self.store = store
@@ -79,7 +79,7 @@ class InProcessFleet:
         self.clock = ManualClock(T0)
         self.commits: list[Commit] = []
         self.blobs = cast(Blobs, blobs or MemoryBlobs())
-        self.fate = CommitFate.LIVES  # what becomes of the server around its next commits
+        self.fate = CommitFate.LIVES  # whether the server dies before or after its next commits
         self.control_plane = SimulatedControlPlane(
             store,
             FOLDS,
@@ -140,7 +140,7 @@ class InProcessFleet:
         return self.log()[-1].position
 
     def check_invariants(self) -> None:
-        """What the seed says of Terminal and Reverted, of every rollout that there is (RO-3)."""
+        """Check RO-3 for every rollout: what the states Terminal and Reverted imply."""
         for record in self.store.range(ROLLOUTS.name, limit=ROWS_MAX):
             rollout = codec.decode(record.data, Rollout)
             counted = [host for host in self.hosts(rollout.rollout_id) if host.left is None]
@@ -222,7 +222,7 @@ class InProcessFleet:
         self.execute(clear_rollout, self.clearance(rollout_id, mode, *hosts))
 
     def lift(self, rollout_id: str) -> None:
-        """Its closure may go out on its channel again."""
+        """Allow the artifact on its channel again."""
         found = self.rollout(rollout_id)
         command = LiftQuarantine(
             channel=found.channel,
@@ -238,7 +238,7 @@ class InProcessFleet:
     # ── agents ──
 
     def event(self, kind: type[Struct], rollout_id: str, host_id: str, **said: Any) -> Any:
-        """The next report of a host."""
+        """Build the next report of a host."""
         members: dict[str, Any] = {"at": self.clock()}
         if "seq" not in said:
             members["seq"] = expected_seq(self.host(rollout_id, host_id))
@@ -252,7 +252,7 @@ class InProcessFleet:
         return answer
 
     def ack(self, *host_ids: str) -> None:
-        """Each host polls, and takes the order that it is handed."""
+        """Let each host poll and acknowledge the order that it receives."""
         for host_id in host_ids:
             order = self.control_plane.deliveries.poll(host_id)
             assert order is not None, host_id
@@ -266,7 +266,7 @@ class InProcessFleet:
             self.control_plane.deliveries.clear(host_id, order.rollout_id, order.attempt)
 
     def activate(self, rollout_id: str, *host_ids: str) -> None:
-        """The target runs; the one probe is declared."""
+        """Report that the host activated its target and passed its one probe."""
         for host_id in host_ids:
             target = self.host(rollout_id, host_id).target_closure
             self.say(ActivationCompleted, rollout_id, host_id, observed_current_closure=target)
@@ -282,7 +282,7 @@ class InProcessFleet:
             self.say(Converged, rollout_id, host_id, current_closure=target)
 
     def reach(self, rollout_id: str, *host_ids: str) -> None:
-        """From the order to Converged."""
+        """Take the hosts from the order to Converged."""
         self.ack(*host_ids)
         self.activate(rollout_id, *host_ids)
         for host_id in host_ids:
@@ -307,8 +307,8 @@ REST = WaveSpec(name="rest", soak_seconds=SOAK)
 
 
 def enroll_fleet(fleet: InProcessFleet) -> None:
-    """Channels of one package: one goes in waves and rolls back, one halts and goes behind it,
-    one has no hosts.
+    """Create the channels of one package: one with waves and rollback, one that halts and waits for
+    the first, and one without hosts.
     """
     fleet.create("edge", CANARY, REST, retention_seconds=RETENTION)
     idle = (ChannelEdge("edge", EdgeRequires.IDLE),)
@@ -320,7 +320,9 @@ def enroll_fleet(fleet: InProcessFleet) -> None:
 
 
 def play_journey(fleet: InProcessFleet) -> InProcessFleet:
-    """All that rollouts do, once; at the end some are over and some are under way."""
+    """Do everything that rollouts do, once. At the end some rollouts are finished and some are
+    running.
+    """
     enroll_fleet(fleet)
     _through(fleet)
     _halted(fleet)
@@ -332,7 +334,7 @@ def play_journey(fleet: InProcessFleet) -> InProcessFleet:
 
 
 def _through(fleet: InProcessFleet) -> None:
-    """A release reaches every host of a channel, wave by wave; the channel behind it waits."""
+    """Bring a release to every host of a channel, wave by wave, while the next channel waits."""
     assert fleet.promote("edge", "web.1") == FIRST
     assert fleet.promote("core", "web.1", display_name="spring") == CORE
     assert fleet.dispatch().ordered == 1
@@ -350,7 +352,7 @@ def _through(fleet: InProcessFleet) -> None:
 
 
 def _halted(fleet: InProcessFleet) -> None:
-    """Where the policy is to halt, a failure is the end; the host is waived."""
+    """Fail where the policy is to halt. The rollout ends, and the host is waived."""
     assert fleet.dispatch().ordered == 1, "Terminal lets the channel behind it go"
     fleet.fail(CORE, "c1")
     assert fleet.state(CORE) is RolloutState.FAILED
@@ -360,7 +362,7 @@ def _halted(fleet: InProcessFleet) -> None:
 
 
 def _back(fleet: InProcessFleet) -> None:
-    """The next release fails on its canary, is tried again, fails again, and is given up."""
+    """Fail the next release on its canary twice, then abort it."""
     assert fleet.promote("edge", "web.2") == SECOND
     for mode in (Clearance.RESUME, Clearance.ABANDON):
         assert fleet.dispatch().ordered == 1
@@ -377,7 +379,7 @@ def _back(fleet: InProcessFleet) -> None:
 
 
 def _pruned(fleet: InProcessFleet) -> None:
-    """Each rollout is kept for its own time."""
+    """Delete each rollout once its retention time is over."""
     due = fleet.tally(LONE).due_at
     assert due is not None
     fleet.clock.now = due
@@ -388,7 +390,9 @@ def _pruned(fleet: InProcessFleet) -> None:
 
 
 def _under_way(fleet: InProcessFleet) -> None:
-    """The channel goes back to its first release; a probe fails there, elsewhere an order waits."""
+    """Roll the channel back to its first release; a probe fails there, and an order waits
+    elsewhere.
+    """
     assert fleet.promote("edge", "web.1") == AGAIN
     assert fleet.dispatch().ordered == 1
     fleet.ack("e1")
@@ -397,7 +401,7 @@ def _under_way(fleet: InProcessFleet) -> None:
 
 
 def rows(store: Store, *names: str) -> dict[Key, Record]:
-    """Every row, or those of some collections, as they are stored."""
+    """Return every row, or the rows of some collections, as stored."""
     return {
         record.key: record
         for name in names or tuple(SCHEMA.collections)
@@ -405,11 +409,11 @@ def rows(store: Store, *names: str) -> dict[Key, Record]:
     }
 
 
-# ── where it sails ────────────────────────────────────────────────────────────────────────────────
+# ── stores ────────────────────────────────────────────────────────────────────────────────────────
 
 
 class FleetStores:
-    """A fresh place for a fleet's log, handles on it, and what lies below our code."""
+    """A fresh place for a fleet's log, handles on it, and direct access to its database."""
 
     def __init__(self, address: Address | None) -> None:
         self.address = address
@@ -417,14 +421,14 @@ class FleetStores:
         self._handles = ExitStack()
 
     def open(self, schema: Schema = SCHEMA) -> Store:
-        """Another handle; of memory there is one."""
+        """Open another handle. For memory, return the one object."""
         if self.address is None:
             assert self._memory is not None
             return self._memory
         return self._handles.enter_context(closing(self.address.open(schema)))
 
     def sql(self, statement: str, *bindings: Any) -> list[tuple[Any, ...]]:
-        """What the database itself says, past our engine. SQL engines only."""
+        """Run SQL in the database itself, without our engine. SQL engines only."""
         assert self.address is not None
         if self.address.engine == "sqlite":
             with closing(apsw.Connection(self.address.where)) as raw:

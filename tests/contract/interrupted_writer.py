@@ -2,7 +2,8 @@
 
     python -m tests.contract.interrupted_writer FILE direct|grouped SECONDS
 
-Other threads commit all the while, and must not notice. Prints what was acknowledged to whom.
+Other threads commit at the same time and must not be affected. Prints which commits each thread had
+acknowledged.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Interrupted(Exception):
 
 
 class Alarm:
-    """Rings all the time; who is not armed does not hear it."""
+    """Fires all the time, and interrupts a thread only while that thread is armed."""
 
     def __init__(self) -> None:
         self.is_armed = False
@@ -45,7 +46,7 @@ class Alarm:
 
 
 class Writers:
-    """All that commit, and what each of them was told."""
+    """All committing threads, and the acknowledgements of each."""
 
     def __init__(self, commit: Callable[[Commit], object], seconds: float) -> None:
         self._commit = commit
@@ -59,7 +60,7 @@ class Writers:
         try:
             answer = self._commit(told(OrderPlaced(key, "c"), once=CommitKey(key, b"d")))
         except Unknown:
-            self.unknown.append(key)  # it was written together with what was interrupted
+            self.unknown.append(key)  # it was written together with the interrupted commit
             return
         except TidegateError as error:
             answer = error
@@ -77,7 +78,7 @@ class Writers:
             number += 1
 
     def run(self) -> int:
-        """How often the main thread was interrupted."""
+        """Commit until the time is over. Return how often the main thread was interrupted."""
         threads = [Thread(target=self.other, args=(f"t{n}",), daemon=True) for n in range(OTHERS)]
         for thread in threads:
             thread.start()

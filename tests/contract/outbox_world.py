@@ -1,4 +1,4 @@
-"""A registry with an outbox beside it, receivers that keep a journal, and workers that die."""
+"""A registry with an outbox, receivers that keep a journal, and workers that die."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ PAUSE_SECONDS = 0.01
 FEED_MAX = 10_000
 
 
-# ── a change that owes the world ──────────────────────────────────────────────────────────────────
+# ── a change with operations to send ──────────────────────────────────────────────────────────────
 
 
 class Pin(Struct, frozen=True, kw_only=True):
-    """Pins a scope and owes the operations; rules about evidence are not its part."""
+    """Pins a scope and adds the operations to the outbox; it checks no evidence."""
 
     scope: str
     release_id: str
@@ -126,11 +126,11 @@ SCHEMA = Schema(
 FOLDS = Folds(SCHEMA, (*registry_folds.FOLDS, *outbox.FOLDS))
 
 
-# ── desks: a control, its clock, and what one asks of it ──────────────────────────────────────────
+# ── one process: a control, its clock, and its requests ───────────────────────────────────────────
 
 
 def landed(store: Store) -> Callable[[Commit], Future[Receipt]]:
-    """A writer without a thread: what dies in it dies in its caller."""
+    """A writer without a thread: an error raised during its commit is raised in its caller."""
 
     def submit(commit: Commit) -> Future[Receipt]:
         future: Future[Receipt] = Future()
@@ -155,13 +155,13 @@ class OutboxWorld:
     def pin(
         self, release_id: str, *operations: str, scope: str = "web", command_id: str = ""
     ) -> None:
-        """Pin the scope, and owe these operations in the same commit."""
+        """Pin the scope, and add these operations in the same commit."""
         id = command_id or f"c-{release_id}"
         command = Pin(scope=scope, release_id=release_id, command_id=id, operations=operations)
         self.control.execute(pin, command)
 
     def request(self, operation: str, *, scope: str = "web", release_id: str = "web.1") -> None:
-        """Owe one operation by itself."""
+        """Add one operation by itself."""
         command = RequestEffect(
             scope=scope,
             operation=operation,
@@ -186,7 +186,7 @@ class OutboxWorld:
         return OutboxReader(self.store).find(intent(operation, release_id, scope))
 
     def types(self, after: Position = 0) -> list[str]:
-        """The types of all events after a position, in order."""
+        """Return the types of all events after a position, in order."""
         return [event.type for event in self.events(after)]
 
     def events(self, after: Position = 0) -> tuple[Event, ...]:
@@ -197,7 +197,7 @@ class OutboxWorld:
         return events[-1].position if events else 0
 
     def prove(self) -> None:
-        """Every row is what the log says."""
+        """Check that every row is exactly what the log gives."""
         assert differences(self.store, FOLDS) == []
 
 
@@ -218,12 +218,12 @@ def opened(address: Address | None) -> Iterator[Store]:
 
 
 def pending(store: Store) -> list[str]:
-    """The scopes that still owe something."""
+    """Return the scopes that still have pending operations."""
     records = store.range(QUEUES.name, limit=100)
     return [item.key.id for item in records if codec.decode(item.data, Queue).waiting]
 
 
-# ── a receiver that outlives the processes that call it ───────────────────────────────────────────
+# ── a receiver that outlives its callers ──────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,7 +248,7 @@ class JournalTarget:
         return None
 
     def keys(self) -> list[str]:
-        """The keys of all calls so far, in order."""
+        """Return the keys of all calls so far, in order."""
         if not os.path.exists(self.path):
             return []
         with open(self.path) as journal:
@@ -271,14 +271,14 @@ class Point(StrEnum):
 
 
 class Killed(BaseException):
-    """Death of a worker that lives in this process."""
+    """The death of a worker that runs in this process."""
 
 
 Die = Callable[[], None]
 
 
 class DyingStore:
-    """A store whose process ends at a point of the worker's way."""
+    """A store whose process ends at a given point."""
 
     def __init__(self, store: Store, point: Point, die: Die) -> None:
         self._store = store
@@ -329,7 +329,7 @@ class DyingTarget:
 
 
 def work_and_die(store: Store, point: Point, journal: str, die: Die, clock: Clock) -> None:
-    """One round of a worker that ends at the point."""
+    """Run one round of a worker that dies at the point."""
     receiver = JournalTarget(journal)
     target: Target = DyingTarget(receiver, die) if point is Point.AFTER_EFFECT else receiver
     dying: Any = DyingStore(store, point, die)
@@ -346,7 +346,7 @@ def raise_killed() -> None:
 
 
 def die_in_child(address: Address, point: Point, journal: str) -> None:
-    """The same in a process of its own, which ends without cleaning up."""
+    """Do the same in a process of its own, which ends without cleaning up."""
     work_and_die(address.open(SCHEMA), point, journal, kill_me, lambda: T0)
 
 
@@ -354,7 +354,7 @@ def die_in_child(address: Address, point: Point, journal: str) -> None:
 
 
 def drain(address: Address, journal: str) -> int:
-    """Work until nothing is owed any more; answers how many attempts were made."""
+    """Work until no operation is pending. Return how many attempts were made."""
     with opened(address) as store:
         return drain_on(store, journal)
 

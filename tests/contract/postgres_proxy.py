@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from psycopg.conninfo import conninfo_to_dict
 
-SENT = b"INSERT INTO log_head"  # only in what a session's first second round trip says
+SENT = b"INSERT INTO log_head"  # sent only in the second round trip of a session's first use
 
 
 IDLE = b"Z\x00\x00\x00\x05I"  # the end of an answer after which no transaction is open
@@ -22,13 +22,13 @@ SECONDS_MAX = 60.0
 
 
 class PostgresProxy:
-    """A proxy on a Unix socket of its own. ``cut`` names when it breaks, which it does once."""
+    """A proxy on a Unix socket of its own. ``cut`` names when it breaks, which happens once."""
 
     def __init__(self, home: Path, server: Path) -> None:
         self.url = f"postgresql://postgres@/postgres?host={quote(str(home), safe='')}&port=5432"
-        self.cut = ""  # "before" or "after" the server got the second round trip
+        self.cut = ""  # "before" or "after" the server received the second round trip
         self.refusing = False
-        self.is_cut_for_good = False  # it refuses from the cut on
+        self.is_cut_for_good = False  # it refuses connections after the cut
         self._committed = Event()
         self._server = server
         self._listener = socket.socket(socket.AF_UNIX)
@@ -70,7 +70,7 @@ class PostgresProxy:
                         break
                     server.sendall(heard)
                     if cut == "after":
-                        self._committed.wait(SECONDS_MAX)  # its answer is withheld
+                        self._committed.wait(SECONDS_MAX)  # the answer is withheld
                         self.refusing = self.is_cut_for_good
                         break
             finally:
@@ -92,7 +92,7 @@ class PostgresProxy:
 
 @contextmanager
 def serve_proxy(postgres_url: str) -> Iterator[PostgresProxy]:
-    """A wire to that server, gone with the block."""
+    """Run a proxy to that server for the length of the block."""
     where = conninfo_to_dict(postgres_url)
     socket_file = Path(str(where["host"])) / f".s.PGSQL.{where.get('port', 5432)}"
     with (

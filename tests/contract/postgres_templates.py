@@ -1,7 +1,7 @@
 """Fresh PostgreSQL logs with many collections, copied as whole databases.
 
-To lay the domain's tables out takes PostgreSQL five times as long as to copy a database that has
-them. Where a log has a few collections only, a schema of its own is cheaper.
+Creating the domain's tables takes PostgreSQL five times as long as copying a database that has
+them. For a log with a few collections, a schema of its own is cheaper.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tests.contract.address import Address
 from tidegate.kernel.store import Schema
 
 NAMESPACE = "log"
-STRATEGY_SINCE = 150_000  # older servers know this one only, and no word for it
+STRATEGY_SINCE = 150_000  # older servers have only this strategy, and no keyword for it
 
 
 class Template:
-    """A database in which a log is laid out and empty; nobody may be connected to it."""
+    """A database with an empty log. No session may be connected to it while it is copied."""
 
     def __init__(self, url: str, schema: Schema) -> None:
         self._url = url
@@ -31,7 +31,7 @@ class Template:
 
     @contextmanager
     def clone(self) -> Iterator[Address]:
-        """A log of one test's, gone with the block."""
+        """Copy the log for one test, and drop the copy at the end of the block."""
         name = f"contract_{uuid4().hex[:16]}"
         self._execute(f"CREATE DATABASE {name} TEMPLATE {self._name}", " STRATEGY FILE_COPY")
         try:

@@ -1,6 +1,6 @@
-"""What the racers of the suite do: plain functions of a store, so that threads and processes can.
+"""The work of the suite's racers: plain functions of a store, to run in threads and processes.
 
-A racer that ran out of attempts sends its command again, as a caller would; SENDS_MAX bounds that.
+A racer that ran out of attempts sends its command again, as a caller would; SENDS_MAX limits that.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ Work = Callable[[Store, int], Answer]
 class Crowd:
     """Runs one piece of work many times at once, on one log.
 
-    Processes are spawned, so they share nothing but the log. Memory is one object in one process:
-    there its racers are threads in either case.
+    Processes are spawned, so they share nothing but the log. Memory is one object in one process,
+    so its racers are always threads.
     """
 
     connect: Callable[[], Store]
@@ -61,7 +61,7 @@ class Crowd:
     pool: Callable[[], ProcessPoolExecutor]
 
     def in_threads(self, work: Work[Answer], count: int) -> list[Answer]:
-        """Each in a thread; they start together and share a few handles."""
+        """Run each in a thread. They start together and share a few handles."""
         handles = [self.connect() for _ in range(min(count, HANDLES_MAX))]
         start = Barrier(count)
 
@@ -73,7 +73,7 @@ class Crowd:
             return list(threads.map(run, range(count)))
 
     def in_processes(self, work: Work[Answer], count: int) -> list[Answer]:
-        """Each in a process with a handle of its own."""
+        """Run each in a process with a handle of its own."""
         if self.address is None:
             return self.in_threads(work, count)
         pool = self.pool()
@@ -91,19 +91,20 @@ def at(address: Address, work: Work[Answer], number: int) -> Answer:
 
 
 class CapReached(Exception):
-    """A decision's refusal: the customer has all that the cap allows."""
+    """A decision's refusal: the customer has everything that the cap allows."""
 
 
 def ordered(store: Store, customer: str) -> int:
-    """Units over all orders of a customer."""
+    """Count the units over all orders of a customer."""
     events = store.read(about(OrderPlaced, tags=f"customer_id:{customer}")).events
     return sum(fact.units for fact in values(events) if isinstance(fact, OrderPlaced))
 
 
 def order(store: Store, order_id: str, customer: str, cap: int, skew: timedelta) -> None:
-    """One command: read, decide, append, three attempts.
+    """Send one command: read, decide and append, in up to three attempts.
 
     Raises:
+
         CapReached, Conflict.
     """
     query = Query(
@@ -128,7 +129,7 @@ def order(store: Store, order_id: str, customer: str, cap: int, skew: timedelta)
 
 @dataclass(frozen=True, slots=True)
 class Ordering:
-    """Work: order one unit at a time until the cap says no; answers how many were placed."""
+    """Work: order one unit at a time up to the cap. Return how many orders were placed."""
 
     cap: int
     customer: str = "c1"
@@ -136,7 +137,7 @@ class Ordering:
     def __call__(self, store: Store, number: int) -> int:
         placed = 0
         pause = Random(number)
-        skew = timedelta(hours=1) * (-1) ** number  # half of the clocks are ahead, half behind
+        skew = timedelta(hours=1) * (-1) ** number  # half of the clocks are ahead, half are slow
         for _ in range(SENDS_MAX):
             try:
                 order(store, f"o-{number}-{placed}", self.customer, self.cap, skew)
@@ -154,7 +155,7 @@ class Ordering:
 
 @dataclass(frozen=True, slots=True)
 class Creating:
-    """Work: in each round create the product unless it is there; answers the rounds won."""
+    """Work: in each round create the product unless it exists. Return the rounds won."""
 
     rounds: int
     guarded: bool = False
@@ -164,7 +165,7 @@ class Creating:
         for turn in range(self.rounds):
             tag = f"product_id:race-{turn}"
             query = about(ProductAdded, tags=tag)
-            # Guarded: what is created is not among the types read, and the model stays empty.
+            # Guarded: the created type is not among the types read, so the model stays empty.
             guard = about(PriceChanged, tags=tag) if self.guarded else None
             page = store.read(query, guard=guard)
             if page.events or (self.guarded and store.read(about(PriceChanged, tags=tag)).events):
@@ -183,7 +184,7 @@ class Creating:
 
 @dataclass(frozen=True, slots=True)
 class Counting:
-    """Work: add one to a row so many times, reading it again whenever somebody was faster."""
+    """Work: increment a row this many times, reading it again after each conflict."""
 
     times: int
 
@@ -212,9 +213,9 @@ class Counting:
 
 @dataclass(frozen=True, slots=True)
 class Appending:
-    """Work: so many commits, most of them decided on a shared customer, some after a stall.
+    """Work: make this many commits, most of them decided on a shared customer, some after a stall.
 
-    Answers the positions of every commit that was acknowledged.
+    Returns the positions of every acknowledged commit.
     """
 
     commits: int
@@ -238,9 +239,10 @@ class Appending:
 
 
 def append_until_killed(address: Address, number: int, journal: str) -> None:
-    """Commit for ever; each acknowledged commit is a line of the journal, written before the next.
+    """Commit for ever. Each acknowledged commit is one line of the journal, written before the next
+    commit.
 
-    The process that started this one kills it, at whatever moment.
+    The process that started this one kills it at an arbitrary moment.
     """
     note = os.open(journal, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with closing(address.open(SCHEMA)) as store:
@@ -251,6 +253,6 @@ def append_until_killed(address: Address, number: int, journal: str) -> None:
 
 
 def acknowledged(lines: Sequence[str]) -> list[tuple[Position, Position]]:
-    """The positions in a journal; a line that the kill cut short was never acknowledged to us."""
+    """Read the positions in a journal, without a last line that the kill cut short."""
     whole = [line.split() for line in lines if line.endswith("\n")]
     return [(int(first), int(last)) for first, last in whole]

@@ -1,4 +1,4 @@
-"""Appending under a boundary: what conflicts, what does not, and what a conflict says."""
+"""Appending under a boundary: what conflicts, what does not, and what a conflict reports."""
 
 from __future__ import annotations
 
@@ -197,7 +197,9 @@ def test_merges_two_reads_of_one_scope_at_different_moments_into_the_stricter(st
 def test_refuses_a_boundary_that_saw_more_than_the_log_holds(
     store: Store, request: pytest.FixtureRequest, engine: str, tmp_path: Path, kept: int
 ) -> None:
-    """It was read before a backup was restored, or on a primary whose last commits were lost."""
+    """The boundary was read before a backup was restored, or on a primary whose last commits were
+    lost.
+    """
     with closing(opener(address_of(request, engine, tmp_path))()) as longer:
         newest = 0
         for number in range(kept):
@@ -208,7 +210,7 @@ def test_refuses_a_boundary_that_saw_more_than_the_log_holds(
 
     first, second, third = store.commit(
         told(Rebooted(), on=[ahead]),
-        told(Rebooted(), Rebooted()),  # as far as was seen, and something else
+        told(Rebooted(), Rebooted()),  # everything that was read, and one more fact
         told(ProductAdded("p2"), on=[ahead]),
     )
 
@@ -266,7 +268,9 @@ def test_lets_another_partition_of_the_same_type_pass(store: Store) -> None:
 
 @pytest.mark.req("CB-11", "CB-21")
 def test_a_secondary_read_checks_its_tag_but_does_not_move_it(connect: Connect) -> None:
-    """Two orders of one product: neither conflicts the other, a change of the product both."""
+    """Two orders of one product do not conflict with each other; a change of the product conflicts
+    with both.
+    """
     ours, theirs = connect(), connect()
     append(ours, ProductAdded("p1"))
     kinds = (ProductAdded, OrderPlaced)

@@ -1,4 +1,4 @@
-"""The archive mirrors the log: each fact once, masked, made again from the log byte by byte."""
+"""The archive mirrors the log: each fact once, masked, and rebuilt from the log byte for byte."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ Connect = Callable[[], Store]
 
 @pytest.fixture
 def connect(address: Address | None) -> Iterator[Connect]:
-    """Opens handles on this test's log; memory has one, the log itself."""
+    """Open handles on this test's log. Memory has one, the log itself."""
     memory = MemoryStore(SCHEMA)
     with ExitStack() as handles:
         yield (
@@ -93,7 +93,7 @@ def home(tmp_path: Path) -> Path:
 
 @pytest.fixture(params=["files", "s3"])
 def place(request: pytest.FixtureRequest, home: Path) -> SegmentStore:
-    """A fresh place of each kind."""
+    """A fresh archive place of each kind."""
     if request.param == "files":
         return FileSegmentStore(home)
     client = s3.client(request.getfixturevalue("s3_url"))
@@ -114,7 +114,7 @@ def grow(store: Store, commits: int, facts: int = 40) -> None:
 
 
 def follow(archive: Archive) -> int:
-    """Rounds until nothing is new; how many events were archived."""
+    """Run rounds until nothing is new. Return how many events were archived."""
     found = 0
     while (done := archive.work()).events:
         found += done.events
@@ -132,7 +132,7 @@ def snapshot(place: SegmentStore) -> dict[str, bytes]:
 
 
 def archived(place: SegmentStore) -> list[dict[str, Any]]:
-    """Every line, as a reader takes them: of each range the longest segment."""
+    """Return every line as a reader gets them: of each range the longest segment."""
     longest = {label.start: label for label in labels(place)}
     return [
         json.loads(line)
@@ -142,7 +142,7 @@ def archived(place: SegmentStore) -> list[dict[str, Any]]:
 
 
 def assert_mirrors(place: SegmentStore, store: Store) -> None:
-    """Each event is there once, in order, and nothing else."""
+    """Check that each event is there once, in order, and nothing else."""
     events = whole_feed(store)
     assert [line["position"] for line in archived(place)] == positions(events)
     assert [line["type"] for line in archived(place)] == [event.type for event in events]
@@ -283,7 +283,7 @@ class Refusing(FileSegmentStore):
 
 @pytest.mark.req("RS-12")
 def test_waits_for_its_place_while_commits_go_on(connect: Connect, home: Path) -> None:
-    """Nothing reads it to decide."""
+    """Nothing reads the archive to decide."""
     store, place, stop = connect(), Refusing(home), Signal()
     archive = archive_of(store, place)
     grow(store, 1)
@@ -310,7 +310,7 @@ def test_waits_for_its_place_while_commits_go_on(connect: Connect, home: Path) -
 
 
 class Killed(BaseException):
-    """Stands for a kill where the log lives in this process."""
+    """Stands in for a kill where the log lives in this process."""
 
 
 def raise_killed() -> None:
@@ -322,7 +322,7 @@ def kill_me() -> None:
 
 
 class Dying(FileSegmentStore):
-    """A place whose archiver dies at a named point, the first time that it gets there."""
+    """A place whose archiver dies when it first reaches a named point."""
 
     def __init__(self, home: Path, point: str, kill: Callable[[], None]) -> None:
         super().__init__(home, sync=self._flush)
@@ -361,7 +361,9 @@ def archive_and_die_elsewhere(address: Address, home: Path, point: str) -> None:
 
 
 def die(store: Store, address: Address | None, home: Path, point: str) -> None:
-    """Have an archiver of another process killed at this point; in memory, of this one."""
+    """Run an archiver that is killed at this point: in another process, or in this one for
+    memory.
+    """
     if address is None:
         with pytest.raises(Killed):
             archive_and_die(store, home, point, raise_killed)
@@ -452,8 +454,8 @@ def test_loses_nothing_where_two_archivers_and_a_rebuild_race(connect: Connect, 
 
 
 def test_a_late_archiver_takes_nothing_back(home: Path) -> None:
-    """It saw less of the log, and writes after the other: what it writes is no part of the log
-    that was not there, and under its own name.
+    """It read less of the log and writes after the other. Its segment holds only facts of the log,
+    and has a name of its own.
     """
     store, place = MemoryStore(SCHEMA), FileSegmentStore(home)
     grow(store, 1)
@@ -475,11 +477,11 @@ def test_a_late_archiver_takes_nothing_back(home: Path) -> None:
     assert_mirrors(place, store)
 
 
-# ── made again, and compared ──────────────────────────────────────────────────────────────────────
+# ── rebuilding and comparing ──────────────────────────────────────────────────────────────────────
 
 
 def wreck(place: SegmentStore, found: Sequence[SegmentName]) -> Differences:
-    """A segment gone, one damaged, and one too many."""
+    """Delete one segment, damage one, and add one."""
     place.remove(found[0])
     place.write(found[1], BytesIO(b'{"position":1}\n'))
     strange = SegmentName(found[2].start, found[2].last - 1)
@@ -646,7 +648,7 @@ def test_masks_secrets_by_name_and_by_look(body: Any, expected: Any) -> None:
 
 @pytest.mark.parametrize("before", [0, 1, 760, 1_000, 1_020, 5_000, 250_000])
 def test_finds_a_secret_anywhere_in_a_long_text_in_time(before: int) -> None:
-    """A quarter of a megabyte without a break is the worst that a fact can hold."""
+    """A quarter of a megabyte without a break is the worst case that a fact can hold."""
     secret = "-----BEGIN PRIVATE KEY-----"
 
     assert shown({"note": "a" * before + secret + "-eyJ" * 1_000})["body"] == {"note": REDACTED}

@@ -1,4 +1,6 @@
-"""Blobs on files and on S3: named by content, durable before they are named, never lost in use."""
+"""Blobs on files and on S3: named by content, durable before they are referenced, never lost in
+use.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,7 @@ NO_ENGINE = "bodies lie beside the log, in no engine"
 RACE_ROUNDS = {"files": 10_000, "s3": 60}
 RACED = b"again and again"
 TIMED_ROUNDS = 5
-SPEED_ROOM = Path("/dev/shm")  # where a flush costs nothing, if the machine has one
+SPEED_ROOM = Path("/dev/shm")  # where a flush costs nothing, if the machine has such a place
 
 Open = Callable[..., Blobs]
 
@@ -61,7 +63,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 def open_blobs(
     request: pytest.FixtureRequest, kind: str, tmp_path: Path, clock: ManualClock
 ) -> Open:
-    """Opens handles on one fresh place for blobs."""
+    """Open handles on one fresh place for blobs."""
     if kind == "files":
         return lambda log=LOG: FileBlobs(tmp_path / "blobs", log, clock=clock)
     client = s3.client(request.getfixturevalue("s3_url"))
@@ -75,7 +77,7 @@ def blobs(open_blobs: Open) -> Blobs:
     return open_blobs()
 
 
-# ── one after the other ───────────────────────────────────────────────────────────────────────────
+# ── in sequence ───────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("PB-6", engines=None, reason=NO_ENGINE)
@@ -273,7 +275,7 @@ def test_waits_for_a_removal_and_gives_up_where_it_never_ends(s3_url: str) -> No
 
 
 class Meddled:
-    """A client that is held up right before it removes a blob, or right after it has put one."""
+    """A client that waits right before it removes a blob, or right after it has put one."""
 
     def __init__(
         self,
@@ -306,7 +308,7 @@ class Meddled:
 def test_puts_again_what_a_removal_took_that_had_looked_before(
     s3_url: str, clock: ManualClock, meets: str
 ) -> None:
-    """The put lands after the collector's last look and before its removal."""
+    """The put completes after the collector's last read and before its removal."""
     client = s3.client(s3_url)
     bucket = f"meddled-{uuid4().hex[:12]}"
     client.create_bucket(Bucket=bucket)
@@ -387,7 +389,7 @@ def test_keeps_what_was_put_again_after_the_looks(blobs: Blobs, clock: ManualClo
 def raced(
     request: pytest.FixtureRequest, kind: str, open_blobs: Open, clock: ManualClock
 ) -> Iterator[Blobs]:
-    """A place where ten thousand flushes cost little, if the machine has one."""
+    """A place where ten thousand flushes are cheap, if the machine has one."""
     if kind == "s3" or not SPEED_ROOM.is_dir():
         yield open_blobs()
         return
@@ -396,7 +398,7 @@ def raced(
         own = digest_of(RACED).partition(":")[2][:2]
         for shelf in (Path(name) / "sha256").iterdir():
             if shelf.name != own:
-                shelf.rmdir()  # half of each round would be a walk over empty shelves
+                shelf.rmdir()  # half of each round would scan empty folders
         yield blobs
 
 
@@ -405,7 +407,7 @@ def raced(
 def test_leaves_no_dangling_pointer_where_collector_and_upload_race(
     kind: str, raced: Blobs, clock: ManualClock
 ) -> None:
-    """In each round an old orphan is put and named again while the collector is after it."""
+    """In each round an old orphan is put and referenced again while the collector runs."""
     named: set[str] = set()
     chance = random.Random(7)
     start = Barrier(2)
@@ -422,13 +424,14 @@ def test_leaves_no_dangling_pointer_where_collector_and_upload_race(
         assert collect(raced, frozenset, clock.now).removed == 1
         return time.monotonic() - began
 
-    # How late the upload may start: so that it comes about as often before the removal as after.
+    # How late the upload starts, chosen so that it falls before and after the removal equally
+    # often.
     late_seconds_max = 1.5 * min(collector_seconds() for _ in range(TIMED_ROUNDS))
 
     def upload() -> None:
         start.wait()
         time.sleep(chance.random() * late_seconds_max)
-        named.add(raced.put(RACED))  # the commit that names it comes after the put
+        named.add(raced.put(RACED))  # the commit that references the blob comes after the put
 
     def gather() -> int:
         start.wait()

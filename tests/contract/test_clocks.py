@@ -67,7 +67,9 @@ def test_order_is_by_position_while_clocks_step_back(connect: Connect) -> None:
 
 @pytest.mark.req("CB-15")
 def test_a_decision_goes_through_whatever_the_clock_says(connect: Connect) -> None:
-    """The seed's fences compare times: a slow clock would be refused for ever here."""
+    """The seed's fences compare times: with a slow clock they would refuse this decision for
+    ever.
+    """
     ours, theirs = connect(), connect()
     append(theirs, ProductAdded("p1"), at=T0 + HOUR)
 

@@ -1,4 +1,4 @@
-"""What the DynamoDB engine sends and keeps: items, fences, slots, numbers, packs."""
+"""What the DynamoDB engine sends and stores: items, fences, slots, numbers, packs."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def fence(table: Table, index: str) -> Fence:
 
 
 def swept_at(table: Table, place: ItemKey) -> float:
-    """When the service may remove the item, in seconds from now by its clock."""
+    """Return in how many seconds, by its clock, the service may remove the item."""
     found = table.transport().get([place])[place]["expires"]
     assert isinstance(found, int)
     return found - time.time()
@@ -192,7 +192,9 @@ SCATTERED = Query(
 def test_whoever_follows_a_query_over_several_indexes_misses_nothing(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whose first read has no limit would miss the writer that took a low number and stalls."""
+    """A reader without a limit on its first read would miss a writer that took a low number and
+    stalls.
+    """
     (slow, meddler), (quick, _), (reader, _) = table.open(), table.open(), table.open()
     monkeypatch.setattr(library, "connect", lambda url, schema: reader)
     log = library.Log("dynamodb:", reader.schema)
@@ -214,7 +216,7 @@ def test_whoever_follows_a_query_over_several_indexes_misses_nothing(
 
 @pytest.mark.parametrize("limit", [1, 2, 10])
 def test_a_page_over_several_indexes_is_a_prefix_of_the_order(table: Table, limit: int) -> None:
-    """A writer that took a low number and stalls lands after what was returned, or not at all."""
+    """A writer that took a low number and stalls commits after the returned page, or not at all."""
     (slow, meddler), (quick, _), (reader, _) = table.open(), table.open(), table.open()
     append(quick, OrderPlaced("o0", "c1"))
     pages: list[list[int]] = []
@@ -348,7 +350,7 @@ def test_a_fence_that_is_only_consumed_rises_and_moves_nobody(table: Table) -> N
     assert {k: v for k, v in after.item.items() if k != "high"} == {
         k: v for k, v in before.item.items() if k != "high"
     }
-    land(store, told(ProductRenamed("p1"), on=[other]))  # what others saw is still current
+    land(store, told(ProductRenamed("p1"), on=[other]))  # what other readers read is still current
 
 
 @pytest.mark.req("CB-11")
@@ -432,7 +434,7 @@ def test_compatible_commits_share_a_transaction_and_keep_their_order(table: Tabl
 
 
 def test_commits_that_touch_each_other_are_answered_as_one_after_the_other(table: Table) -> None:
-    """Each pair would be answered wrongly, or differently from the oracle, in one transaction."""
+    """In one transaction, each pair would be answered wrongly, or differently from the oracle."""
     oracle = MemoryStore(SCHEMA)
     store, meddler = table.open()
     product = about(ProductAdded, tags="product_id:p1")
@@ -474,7 +476,7 @@ def test_a_conflict_in_a_pack_leaves_the_others_alone(table: Table) -> None:
     )
 
     assert [type(outcome) for outcome in outcomes] == [Receipt, BoundaryMoved, Receipt]
-    assert len(meddler.sent) == 2  # all three, then the two that remain
+    assert len(meddler.sent) == 2  # all three, then the remaining two
     assert len(whole_feed(store)) == 3
 
 
@@ -656,7 +658,7 @@ def test_a_row_that_changes_places_in_an_index_leaves_no_entry_behind(table: Tab
 def test_a_range_whose_rows_never_stand_still_is_unavailable_and_not_short(table: Table) -> None:
     store, _ = table.open()
     land(store, told(writes=[put(item("a"), row(state="s1"))]))
-    stray = ReplaceItem(entry_item(item("b"), "by_state", "s0"))  # as if its row were always moving
+    stray = ReplaceItem(entry_item(item("b"), "by_state", "s0"))  # as if its row kept changing
     table.transport().transact([stray], "token")
 
     with pytest.raises(StoreUnavailable, match="by_state"):

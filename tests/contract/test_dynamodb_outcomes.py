@@ -1,6 +1,6 @@
-"""What the DynamoDB engine makes of refusals, contention, silence and death, on the real server.
+"""How the DynamoDB engine handles refusals, contention, silence and death, on the real server.
 
-The server of the tests never contends and never loses an answer, so these are put in at the seam.
+The test server never contends and never loses an answer, so these faults are injected at the seam.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def table(engine: str, dynamodb_url: str) -> Table:
 
 
 def everything(store: DynamoStore) -> Commit:
-    """A commit with an action of every role."""
+    """Build a commit with an action of every role."""
     return told(
         ProductRenamed("p1"),
         on=[seen(store, PRODUCT)],
@@ -138,7 +138,7 @@ def test_only_the_owners_of_a_contended_item_wait(table: Table) -> None:
 
     assert isinstance(one, Receipt)
     assert isinstance(other, Receipt)
-    assert other.first < one.first  # the other one went at once, as a transaction of its own
+    assert other.first < one.first  # the other one was sent at once, as a transaction of its own
     assert sent_at[0] == before < sent_at[1]
     assert [len(actions) for actions in meddler.sent] == [9, 5, 5]
 
@@ -166,7 +166,7 @@ def test_contention_without_end_is_unavailable_and_nothing_is_applied(table: Tab
     other, _ = table.open()
     assert whole_feed(other) == []
     assert other.receipt(ONCE.key) is None
-    assert "void" in slot(table, 1)  # and nobody has to wait for its number
+    assert "void" in slot(table, 1)  # and no other commit has to wait for its number
 
 
 def test_a_read_waits_out_throttling_and_gives_up_in_the_end(table: Table) -> None:
@@ -256,10 +256,10 @@ def test_an_outcome_that_cannot_be_settled_is_unknown_and_found_by_its_key(
     with pytest.raises(OutcomeUnknown):
         land(store, commit)
 
-    again = land(table.open()[0], commit)  # as the caller is told to: with the same key
+    again = land(table.open()[0], commit)  # with the same key, as the error advises
     assert again.replayed == (fate is lose_answer)
     reader, _ = table.open()
-    whole_feed(reader)  # the lost number may be a hole, young to this reader
+    whole_feed(reader)  # the lost number may be a hole, too young for this reader
     table.time.sleep(2.1)
     assert positions(whole_feed(reader)) == [again.first]
 
@@ -267,14 +267,14 @@ def test_an_outcome_that_cannot_be_settled_is_unknown_and_found_by_its_key(
 def test_without_settling_an_unkeyed_commit_would_happen_twice(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Switches the rule off, to show that the tests above can see it."""
+    """Turns the rule off, to show that the tests above detect its absence."""
     store, meddler = table.open()
 
     def forget(self: CommitAttempt, drafts: Any, waits: int) -> Any:
         self._number = None
         return [(drafts, waits)]
 
-    monkeypatch.setattr(CommitAttempt, "_settled", forget)
+    monkeypatch.setattr(CommitAttempt, "_resolve_outcome", forget)
     meddler.plot("transact", lose_answer)
 
     land(store, told(Rebooted()))
@@ -348,7 +348,7 @@ def test_a_refusal_whose_decisive_reason_is_missing_is_still_understood(
     writes = [put(item("a"), row(), version)]
     (answer,) = ours.commit(told(ProductRenamed("p1"), on=[boundary], writes=writes))
 
-    if omit == "the decisive one":  # of two reasons one is told: it is a true one
+    if omit == "the decisive one":  # only one of two reasons is reported: it is a true one
         assert isinstance(answer, VersionConflict)
         assert answer.facts["found"] == taken.first
     else:
@@ -367,7 +367,9 @@ def test_a_refusal_that_cannot_be_explained_is_sent_again(table: Table) -> None:
 def test_a_conflict_with_ones_own_earlier_copy_is_no_conflict(
     table: Table, monkeypatch: pytest.MonkeyPatch, looked_up: bool
 ) -> None:
-    """The copy landed, its answer is lost; the second one conflicts, and nobody names the key."""
+    """The copy committed and its answer is lost. The second one conflicts, and the refusal does not
+    name the key.
+    """
     ours, meddler = table.open()
     append(ours, ProductAdded("p1"))
     commit = everything(ours)
@@ -422,7 +424,7 @@ def test_a_read_of_the_whole_log_waits_for_holes_and_skips_none(table: Table) ->
 
 
 def test_a_reader_without_the_right_to_write_waits_for_others(table: Table) -> None:
-    table.transport().increment(COUNTER, COUNT_ATTRIBUTE, {ERA: None})  # by somebody who died
+    table.transport().increment(COUNTER, COUNT_ATTRIBUTE, {ERA: None})  # by a process that died
     reader, meddler = table.open()
     append(table.open()[0], Rebooted())
     assert whole_feed(reader) == []
@@ -451,7 +453,7 @@ def test_a_hole_in_a_storm_of_conflicts_holds_the_feed_and_nobody_else(table: Ta
             for store, boundary in zip(stores, boundaries, strict=True):
                 fact = ProductRenamed("p1", str(number))
                 outcomes.extend(store.commit(told(fact, on=[boundary])))
-        assert whole_feed(stores[0]) == []  # all of it stands above the stalled number
+        assert whole_feed(stores[0]) == []  # everything is above the stalled number
         table.time.sleep(2.1)
         assert len(whole_feed(stores[0])) == 8
 
@@ -468,7 +470,7 @@ def test_a_hole_in_a_storm_of_conflicts_holds_the_feed_and_nobody_else(table: Ta
 def test_eight_writers_that_stall_and_die_leave_every_feed_complete_and_in_order(
     engine: str, dynamodb_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In real time, with a grace that the stalls exceed."""
+    """This runs in real time; the stalls are longer than the grace."""
     monkeypatch.setattr(log, "GRACE_SECONDS", 0.05)
     table = fresh_table(dynamodb_url)
     acknowledged: list[Receipt] = []
@@ -537,12 +539,12 @@ def test_eight_writers_that_stall_and_die_leave_every_feed_complete_and_in_order
     for event in feed:
         value = SCHEMA.vocabulary.value(event)
         assert isinstance(value, OrderPlaced)
-        assert value.units == counts.get(value.customer_id, 0)  # each decision saw all before it
+        assert value.units == counts.get(value.customer_id, 0)  # each decision read all before it
         counts[value.customer_id] = value.units + 1
 
 
 def test_a_fence_is_never_moved_back(table: Table) -> None:
-    """F7: a carrier that took its number early and lands late takes a new one."""
+    """F7: a carrier that took its number early and commits late takes a new number."""
     slow, meddler = table.open()
     quick, _ = table.open()
     meddler.plot("transact", first(lambda: append(quick, OrderPlaced("o2", "c1"))))

@@ -1,4 +1,6 @@
-"""Eras on DynamoDB: what was read before somebody was alone is not written after it (ADR-0014)."""
+"""Eras on DynamoDB: a commit based on a read from before an exclusive access is refused
+(ADR-0014).
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def presence(table: Table, *, alone: bool = False) -> Presence:
 
 
 def be_alone(table: Table) -> None:
-    """Somebody is alone with the log for a moment, and reads it to its end."""
+    """Have a process hold the log exclusively for a moment and read it to its end."""
     one = presence(table, alone=True)
     one.enter()
     table.open()[0].read(ALL)
@@ -72,24 +74,24 @@ def texts(table: Table) -> list[object]:
 
 
 def test_at_the_end_of_its_lease_a_process_is_counted_no_more(engine: str) -> None:
-    register = Register().joined("a", LATER, T0).joined("b", LATER + SECOND, T0)
+    register = Register().join("a", LATER, T0).join("b", LATER + SECOND, T0)
 
     with pytest.raises(StoreRefused, match="another process has the log open"):
-        register.taken("c", LATER + SECOND, LATER, 30.0)
+        register.take_alone("c", LATER + SECOND, LATER, 30.0)
 
-    alone = register.taken("c", LATER + 3 * SECOND, LATER + SECOND, 30.0)
+    alone = register.take_alone("c", LATER + 3 * SECOND, LATER + SECOND, 30.0)
     assert alone.alone == ("c", LATER + 3 * SECOND)
     assert alone.counted == {}
     with pytest.raises(StoreRefused, match="being rebuilt"):
-        alone.joined("d", LATER + 9 * SECOND, LATER + 2 * SECOND)
-    assert alone.joined("d", LATER + 9 * SECOND, LATER + 3 * SECOND).alone is None
+        alone.join("d", LATER + 9 * SECOND, LATER + 2 * SECOND)
+    assert alone.join("d", LATER + 9 * SECOND, LATER + 3 * SECOND).alone is None
 
 
 def test_counts_no_more_processes_than_fit(engine: str) -> None:
     register = Register({str(number): LATER for number in range(COUNTED_MAX)})
 
     with pytest.raises(StoreUnavailable, match="the most"):
-        register.joined("one more", LATER, T0)
+        register.join("one more", LATER, T0)
 
 
 @pytest.mark.parametrize("lease", [0.0, -1.0, 3_600.1, float("nan")])
@@ -171,7 +173,7 @@ def test_a_number_taken_in_an_earlier_era_lands_nothing(table: Table) -> None:
 
 
 def test_a_rebuild_folds_what_stands_behind_a_number_whose_writer_died(table: Table) -> None:
-    table.transport().increment(COUNTER, COUNT_ATTRIBUTE, {ERA: None})  # by somebody who died
+    table.transport().increment(COUNTER, COUNT_ATTRIBUTE, {ERA: None})  # by a process that died
     assert isinstance(rebooted(table.open()[0], "behind"), Receipt)
     store, _ = table.open()
     assert store.feed(after=0, limit=10).events == ()

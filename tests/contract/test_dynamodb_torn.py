@@ -1,7 +1,7 @@
-"""Torn visibility: what the DynamoDB engine reads while a transaction's items show one by one.
+"""Torn visibility: what the DynamoDB engine reads while a transaction's items appear one by one.
 
-The table is the model of `dynamodb_model`. Each rule of the engine, switched off, must be seen by
-the checker of `dynamodb_history`, or the checker would prove nothing.
+The table is the model of `dynamodb_model`. When a rule of the engine is turned off, the checker of
+`dynamodb_history` must notice, or the checker would prove nothing.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ BOTH = Query((*PRODUCT.clauses, clause(OrderPlaced, tags="customer_id:c1")))
 
 
 class Curtain:
-    """A table of which some items lag behind, until somebody waits."""
+    """A table of which some items lag, until a reader waits."""
 
     def __init__(self) -> None:
         self.table = TornTable(Cast(0))
@@ -57,7 +57,9 @@ class Curtain:
         self.waits = 0
 
     def draw(self, before: dict[ItemKey, Item], lagging: Sequence[ItemKey]) -> DynamoStore:
-        """A handle that sees these items as they were, and all of them once it has waited."""
+        """Open a handle that reads these items as they were, and their current values once it has
+        waited.
+        """
         now = dict(self.table.items)
         for place in lagging:
             self.table.items.pop(place)
@@ -79,7 +81,7 @@ class Curtain:
 @pytest.mark.req("CB-25")
 @pytest.mark.parametrize("query", [PRODUCT, BOTH], ids=["one index", "two indexes"])
 def test_whatever_of_a_transaction_shows_first_a_read_is_whole(engine: str, query: Query) -> None:
-    """Entry before fence, fence before entry, and every other part of a transaction in flight."""
+    """Entry before fence, fence before entry, and every other part of a transaction under way."""
     curtain = Curtain()
     append(curtain.store, ProductAdded("p1"), OrderPlaced("o1", "c1"))
     before = curtain.picture()
@@ -94,7 +96,7 @@ def test_whatever_of_a_transaction_shows_first_a_read_is_whole(engine: str, quer
     for number in range(len(moving) + 1):
         for lagging in combinations(moving, number):
             if 0 < len(fences & set(lagging)) < len(fences):
-                continue  # fences are read in one cut, and no cut goes through a transaction
+                continue  # fences are read in one snapshot, which splits no transaction
             curtain.table.items = {place: dict(item) for place, item in after.items()}
             pages.append(curtain.draw(before, lagging).read(query).events)
 
@@ -116,7 +118,7 @@ def test_a_count_short_by_one_is_read_again(engine: str) -> None:
 
 
 def test_an_index_that_never_becomes_whole_is_unavailable_and_never_short(engine: str) -> None:
-    """F10: what is missing is never taken for the end."""
+    """F10: missing items are never taken for the end."""
     curtain = Curtain()
     receipt = append(curtain.store, ProductAdded("p1"))
     del curtain.table.items[ItemKey(index_partition("product_id:p1"), f"{receipt.first:016}")]
@@ -126,7 +128,7 @@ def test_an_index_that_never_becomes_whole_is_unavailable_and_never_short(engine
 
 
 def test_events_above_the_fence_are_left_for_the_next_read(engine: str) -> None:
-    """F8, F11: an event that shows before its fence was raised belongs to no boundary yet."""
+    """F8, F11: an event that appears before its fence was raised belongs to no boundary yet."""
     curtain = Curtain()
     first = append(curtain.store, ProductAdded("p1"))
     before = curtain.picture()
@@ -157,7 +159,9 @@ STALLING = Weather(stall=0.06)
 @pytest.mark.req("CB-1", "CB-10", "CB-15", "CB-25")
 @pytest.mark.parametrize("share", range(2))
 def test_every_decision_follows_from_the_facts_before_it(engine: str, share: int) -> None:
-    """Writers stall and die, requests are lost, late and torn; the replay contradicts nothing."""
+    """Writers stall and die; requests are lost, late and torn. The replay finds no
+    contradiction.
+    """
     runs = {seed: chaos(seed) for seed in range(share * SEEDS // 2, (share + 1) * SEEDS // 2)}
 
     assert {seed: found for seed, found in runs.items() if found} == {}
@@ -169,11 +173,11 @@ def test_rows_follow_from_their_facts(engine: str) -> None:
     assert {seed: found for seed, found in runs.items() if found} == {}
 
 
-# ── each rule switched off ────────────────────────────────────────────────────────────────────────
+# ── each rule turned off ──────────────────────────────────────────────────────────────────────────
 
 
 def resent(change: Callable[[PackedAction], Action]) -> Callable[[pytest.MonkeyPatch], None]:
-    """Every transaction goes out with its actions changed."""
+    """Change the actions of every transaction that is sent."""
 
     def switch(monkeypatch: pytest.MonkeyPatch) -> None:
         sound = Pack._steps
@@ -217,7 +221,7 @@ def forgotten(change: UpdateItem) -> Action:
 
 
 def counts_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(IndexReader, "_agrees", lambda self, fence, name, events: True)
+    monkeypatch.setattr(IndexReader, "_is_complete", lambda self, fence, name, events: True)
 
 
 def settle_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,16 +229,16 @@ def settle_off(monkeypatch: pytest.MonkeyPatch) -> None:
         self._number = None
         return [(drafts, waits)]
 
-    monkeypatch.setattr(CommitAttempt, "_settled", resend)
+    monkeypatch.setattr(CommitAttempt, "_resolve_outcome", resend)
 
 
 def holes_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SlotLog, "_closed", lambda self, hole: void_slot(hole))
+    monkeypatch.setattr(SlotLog, "_void_hole", lambda self, hole: void_slot(hole))
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A rule of the engine, how to switch it off, and where its absence shows soon."""
+    """A rule of the engine, how to turn it off, and where its absence is noticed soon."""
 
     off: Callable[[pytest.MonkeyPatch], None]
     weather: Weather = COMMON

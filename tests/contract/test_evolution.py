@@ -1,4 +1,6 @@
-"""A log outlives the program that wrote it: old facts under new types, new folds over old facts."""
+"""A log outlives the programs that wrote it: old facts under new types, new folds over old
+facts.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,7 @@ from tidegate.kernel.vocabulary import FactType, Vocabulary, facts
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
-# ── one type through three schemas, and one that is gone later ────────────────────────────────────
+# ── one type in three schemas, and one that is removed later ──────────────────────────────────────
 
 HostSeen1 = defstruct("HostSeen", [("host_id", str), ("address", str)], frozen=True)
 HostSeen2 = defstruct("HostSeen", [("host_id", str), ("addresses", tuple[str, ...])], frozen=True)
@@ -68,7 +70,7 @@ Open = Callable[[Schema], Store]
 
 @pytest.fixture
 def reopen(engine: str, tmp_path: Path) -> Iterator[Open]:
-    """Opens one log again and again, as programs of different age do, one after the other."""
+    """Opens one log repeatedly, as programs of different versions do, one after the other."""
     with ExitStack() as last, closing(Logs(engine, tmp_path)) as logs:
         memory: list[MemoryStore] = []
         address = None if engine == "memory" else logs.address()
@@ -182,7 +184,7 @@ def test_returns_what_a_newer_program_wrote_where_every_type_is_asked_for(reopen
     assert isinstance(landed, Receipt)
 
 
-# ── a slice that reads more types by its composite than it did ────────────────────────────────────
+# ── a slice that reads more types by its composite than before ────────────────────────────────────
 
 
 class Reserved(Struct, frozen=True):
@@ -201,7 +203,7 @@ class Reserve(Struct, frozen=True):
 
 
 def reserving(*reads: type[Struct]) -> Schema:
-    """A release whose one slice reads these types by product and order."""
+    """Build a release whose one slice reads these types by product and order."""
     item = Slice(
         name="reserve",
         command=Reserve,
@@ -219,7 +221,7 @@ def test_a_slice_that_reads_one_more_type_finds_its_old_facts(engine: str, reope
     pair = frozenset({"product_id:p1", "order_id:o1"})
     query = Query((Clause(frozenset({"Reserved", "Released"}), pair),))
 
-    if engine == "dynamodb":  # its index items are written with the events and never again
+    if engine == "dynamodb":  # its index items are written with the events, and only then
         with pytest.raises(StoreRefused, match="Released") as refusal:
             reopen(reserving(Reserved, Released))
         assert refusal.value.facts["type"] == "Released"
@@ -234,7 +236,7 @@ def test_a_slice_that_reads_one_more_type_finds_its_old_facts(engine: str, reope
     assert isinstance(late, BoundaryMoved)
 
 
-# ── a fold that counts otherwise than it did ──────────────────────────────────────────────────────
+# ── a fold that counts differently than before ────────────────────────────────────────────────────
 
 
 class Host(Struct, frozen=True):
@@ -306,11 +308,11 @@ SIGHTS = Collection("sights", Host, writers=Writers.FOLDED, nature=Nature.DERIVE
 
 
 class PowerFailed(Exception):
-    """The process is gone in the middle of what it did."""
+    """The process ended in the middle of its work."""
 
 
 class Mortal:
-    """A store whose process dies at the rows of one collection, or after so many commits."""
+    """A store whose process dies at the rows of one collection, or after this many commits."""
 
     def __init__(self, store: Store, last: str = "", commits: int = 10) -> None:
         self._store = store
@@ -356,7 +358,7 @@ def test_a_rebuild_that_was_broken_off_is_made_again_as_a_whole(reopen: Open) ->
 
 
 def of_two_numbers(reopen: Open) -> tuple[Schema, Store, Folds, Folds]:
-    """A log whose rows were made by the older of two programs."""
+    """Build a log whose rows were written by the older of two programs."""
     schema = Schema(FIRST, (HOSTS,))
     store = reopen(schema)
     land(store, HostSeen1("web", "1"))

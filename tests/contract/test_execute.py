@@ -1,4 +1,6 @@
-"""One command on every engine: folded, decided, tried three times, written once or not at all."""
+"""One command on every engine: folded, decided, tried up to three times, written once or not at
+all.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ Facts = tuple[Struct, ...]
 
 
 class Interrupted:
-    """A store in which something happens right after a decision's read, before its commit."""
+    """A store in which something happens between a decision's read and its commit."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -84,14 +86,14 @@ class World:
         self.rival.execute(plant_tree, PlantTree("elm", "north"))
 
     def fell_and_plant(self) -> None:
-        """Moves the boundary of whoever reads the tree, and leaves it standing."""
+        """Change the boundary of every reader of the tree, and leave the tree as it was."""
         self.fell()
         self.plant()
 
 
 @pytest.fixture
 def world(address: Address | None) -> Iterator[World]:
-    """One tree stands that nobody has picked from."""
+    """Start with one tree that has not been picked from."""
     connect = connector(address, FOLDS)
     with ExitStack() as stack:
         rival = stack.enter_context(control_of(stack.enter_context(closing(connect())), FOLDS))
@@ -104,7 +106,9 @@ def world(address: Address | None) -> Iterator[World]:
 
 
 def traced(item: Slice) -> tuple[Slice, list[tuple[str, Facts]]]:
-    """The slice with a state that is what was folded, and each call of it: its name, its input."""
+    """Wrap the slice: its state is the list of folded events, and each call is recorded by name and
+    input.
+    """
     calls: list[tuple[str, Facts]] = []
 
     def start(command: Struct) -> Facts:
@@ -131,7 +135,7 @@ def decided_on(calls: list[tuple[str, Facts]]) -> list[Facts]:
 
 @pytest.mark.req("CB-9")
 def test_folds_every_event_once_and_in_order_before_it_decides(world: World) -> None:
-    world.rival.execute(plant_tree, PlantTree("oak", "north"))  # beside the boundary
+    world.rival.execute(plant_tree, PlantTree("oak", "north"))  # in addition to the boundary
     world.fell_and_plant()
     world.rival.execute(hand_pick, HandPick("elm", "bob", 1))  # of a type that is not read
     item, calls = traced(hand_pick)
@@ -156,7 +160,7 @@ def test_decides_on_the_initial_state_where_nothing_happened(world: World) -> No
     assert world.types() == ["TreePlanted"]
 
 
-# ── again after a conflict ────────────────────────────────────────────────────────────────────────
+# ── retried after a conflict ──────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("CB-9", "CB-14")
@@ -200,7 +204,7 @@ def test_gives_up_after_three_attempts_and_leaves_nothing(world: World) -> None:
     assert world.rival.store.receipt("k") is None
 
 
-# ── nothing decided, and the same again ───────────────────────────────────────────────────────────
+# ── empty decisions and repeated commands ─────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("CB-14")

@@ -1,7 +1,7 @@
-"""The faults of the seed's published rules, one by one: each situation, and its sound outcome.
+"""The faults of the seed's published rules, one by one: each situation, and its correct outcome.
 
-The numbers are those of the table in the reference on the log. Where a fault was one engine's own,
-the test drives every engine through the situation that brought it about.
+The numbers are those of the table in the reference on the log. Where a fault belonged to one
+engine, the test puts every engine into the situation that caused it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def test_f01_a_slow_clock_loses_no_update(connect: Connect) -> None:
     ours, theirs = connect(), connect()
     append(ours, ProductAdded("p1"), at=T0 + HOUR)
     boundary = seen(ours, PRODUCT)
-    append(theirs, ProductRenamed("p1", "theirs"), at=T0)  # behind what we have read
+    append(theirs, ProductRenamed("p1", "theirs"), at=T0)  # earlier than what we have read
 
     with pytest.raises(BoundaryMoved):
         land(ours, told(ProductRenamed("p1", "ours"), on=[boundary], at=T0 + 2 * HOUR))
@@ -120,7 +120,7 @@ def test_f06_a_type_that_is_produced_but_not_read_never_blocks_its_next_use(stor
     for cents in range(3):  # on an empty model, where the guard counts
         land(store, told(PriceChanged("p1", cents), on=[seen(store, reads, guard)]))
     append(store, ProductAdded("p1"))
-    for cents in range(3):  # and on one that is not
+    for cents in range(3):  # and on one that is not empty
         land(store, told(PriceChanged("p1", cents), on=[seen(store, reads, guard)]))
 
     assert len(store.read(about(PriceChanged, tags="product_id:p1")).events) == 6
@@ -143,7 +143,7 @@ def test_f07_a_carrier_with_a_slow_clock_moves_its_tag_forwards(connect: Connect
 def test_f08_a_newer_event_of_one_clause_hides_nothing_of_another(
     connect: Connect, rounds: int
 ) -> None:
-    """A cap read through two clauses, right after another process moved either of them."""
+    """A cap read through two clauses, right after another process changed either of them."""
     ours, theirs = connect(), connect()
     query = Query((*CUSTOMER.clauses, *PRODUCT.clauses))
     for number in range(rounds):
@@ -230,7 +230,7 @@ def test_f12_each_element_of_a_cross_partition_list_finds_and_moves_its_tag(stor
 @pytest.mark.req("CB-20")
 @pytest.mark.parametrize("glue", ["#", "/", "&", ",", "|", ":", " & ", "%23", "13:"])
 def test_f13_sets_that_would_be_equal_when_joined_stay_apart(store: Store, glue: str) -> None:
-    """Joined by the glue, both pairs read order_id:x…product_id:y…product_id:z."""
+    """Joined by the separator, both pairs read order_id:x…product_id:y…product_id:z."""
     wide = ("z", f"x{glue}product_id:y")
     narrow = (f"y{glue}product_id:z", "x")
     boundary = seen(store, pair(*wide))
@@ -247,7 +247,7 @@ def test_f13_sets_that_would_be_equal_when_joined_stay_apart(store: Store, glue:
 def test_f14_a_refusal_is_believed_only_while_its_read_still_holds(connect: Connect) -> None:
     ours, theirs = connect(), connect()
     page = ours.read(PRODUCT)
-    assert page.events == ()  # "no such product", we would say
+    assert page.events == ()  # "no such product", the answer would be
     assert page.has_boundary
     land(ours, told(on=[page.boundary]))  # certified: nothing happened
     append(theirs, ProductAdded("p1"))
@@ -317,7 +317,9 @@ def test_f18_an_old_transaction_elsewhere_hides_nothing_from_a_decision(
 
 @contextmanager
 def old_transaction(address: Address | None) -> Iterator[None]:
-    """A transaction that somebody else began before and leaves open. DynamoDB has none to leave."""
+    """A transaction that another client began earlier and leaves open. DynamoDB has none to
+    leave.
+    """
     if address is not None and address.engine == "postgres":
         import psycopg
 

@@ -1,4 +1,4 @@
-"""The feed: every event, once, in order, without anything appearing later below the last one."""
+"""The feed: every event once, in order, and nothing appears later below the last one."""
 
 from __future__ import annotations
 

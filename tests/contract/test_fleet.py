@@ -1,4 +1,4 @@
-"""The fleet on every engine: one journey through the real control parts, and what it leaves."""
+"""The fleet on every engine: one journey through the real control parts, and its results."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def fleet_stores(
 
 @pytest.fixture(scope="module")
 def journey(fleet_stores: FleetStores) -> InProcessFleet:
-    """A fleet after its journey; the tests that take it ask, or are refused."""
+    """A fleet after its journey. Tests that use it only read, or are refused."""
     return play_journey(InProcessFleet(fleet_stores.open()))
 
 
@@ -115,7 +115,7 @@ def values(fleet: InProcessFleet, *kinds: type[Struct]) -> list[Any]:
 
 @contextmanager
 def untouched(fleet: InProcessFleet) -> Iterator[None]:
-    """Whatever is tried meanwhile leaves no trace: no fact, no row of any collection."""
+    """Check that the test leaves no trace: no fact, and no row of any collection."""
     before = rows(fleet.store), fleet.types()
     yield
     assert (rows(fleet.store), fleet.types()) == before
@@ -144,7 +144,7 @@ def test_produces_every_event_of_the_seed_with_its_members(journey: InProcessFle
 def test_writes_the_rows_that_effects_ask_for_in_the_commit_of_their_event(
     journey: InProcessFleet,
 ) -> None:
-    """The log is stepped again, event by event, to see which effects each one had."""
+    """The log is replayed, event by event, to see which effects each one had."""
     tallies: dict[str, RolloutTally | None] = {}
     seen: set[type] = set()
     positions = iter(journey.log())
@@ -263,7 +263,7 @@ def test_supersedes_before_it_opens_and_refuses_to_open_on_a_busy_channel(
 
 @pytest.mark.req("RO-5", "RO-12")
 def test_prunes_what_is_over_and_keeps_its_row_readable(journey: InProcessFleet) -> None:
-    """That edges release on Terminal and on Superseded, the journey itself demands."""
+    """The journey itself requires that edges release on Terminal and on Superseded."""
     assert {
         id: journey.state(id).value for id in (FIRST, SECOND, CORE, LONE, AGAIN, CORE_NEXT)
     } == {
@@ -348,7 +348,9 @@ def test_writes_report_probe_failure_and_record_then_state_change_and_rollout(
     journey: InProcessFleet,
 ) -> None:
     def written(*types: str) -> dict[str, str]:
-        """Collection → the fact that its row comes of, in the first commit of these facts."""
+        """Return, per collection, the fact that its row comes from, in the first commit of these
+        facts.
+        """
         commit = next(c for c in journey.commits if tuple(fact.type for fact in c.facts) == types)
         return {
             write.key.collection: commit.facts[write.fact].type
@@ -377,7 +379,7 @@ def test_writes_report_probe_failure_and_record_then_state_change_and_rollout(
     assert differences(journey.store, FOLDS) == []
 
 
-# ── who may say what ──────────────────────────────────────────────────────────────────────────────
+# ── permissions ───────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("RO-18")

@@ -1,7 +1,7 @@
-"""What a channel does by itself, on every engine: it takes what succeeded before it, and goes back
-when hosts fail. One test for each rule that holds it back.
+"""What a channel does by itself, on every engine: it promotes what succeeded on the channel before
+it, and rolls back when hosts fail. Each rule that holds it back has a test.
 
-Promotion, dispatcher, queue and lanes work together; the worker's part is ``act``.
+Promotion, dispatcher, queue and lanes work together; ``act`` does the worker's part.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import pytest
 
 from tests.contract.in_process_fleet import CANARY, REST, SOAK, InProcessFleet
 from tests.domain.registry import OfferRelease, digest_of, offer_release
-from tidegate.control.operations.promotion import RollBackChannel
+from tidegate.control.operations.promotion_planning import RollBackChannel
 from tidegate.domain.access.principals import Principal
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.channels.facts import (
@@ -68,7 +68,7 @@ WORD = "the next promotion by a person"
 
 
 def pipeline(fleet: InProcessFleet, *edges: ChannelEdge, **policy: Any) -> None:
-    """dev, then prod, which takes by itself what succeeded on dev: a host each."""
+    """dev, then prod, which promotes by itself what succeeded on dev. Each has one host."""
     fleet.create(DEV)
     fleet.create(PROD, edges=edges or AFTER_DEV, auto_promote=True, **policy)
     for channel, host_id in HOSTS.items():
@@ -88,7 +88,7 @@ def good(fleet: InProcessFleet, channel: str, release: str) -> str:
 
 
 def break_hosts(fleet: InProcessFleet, rollout_id: str) -> str:
-    """Its host fails and rolls back."""
+    """Let a host fail and roll back."""
     host_id = HOSTS[fleet.rollout(rollout_id).channel]
     fleet.dispatch()
     fleet.fail(rollout_id, host_id)
@@ -132,7 +132,7 @@ def newest(fleet: InProcessFleet, kind: str) -> Event:
     return [event for event in fleet.log() if event.type == kind][-1]
 
 
-# ── promote by itself ─────────────────────────────────────────────────────────────────────────────
+# ── automatic promotion ───────────────────────────────────────────────────────────────────────────
 
 
 def test_takes_a_release_once_it_succeeded_before_and_says_by_what(fleet: InProcessFleet) -> None:
@@ -261,7 +261,9 @@ def _relabel(fleet: InProcessFleet, host_id: str, **labels: str) -> None:
 
 
 def test_waits_while_host_edges_contradict_the_waves_and_says_why(fleet: InProcessFleet) -> None:
-    """A person moved the first host into a later wave. The channel waits; others are not hurt."""
+    """A person moved the first host into a later wave. The channel waits; other channels are not
+    affected.
+    """
     early = WaveSpec(name="early", selector="tier=early", soak_seconds=SOAK)
     pipeline(fleet)
     _relabel(fleet, "p1", channel=PROD, tier="early")
@@ -332,7 +334,7 @@ def test_never_takes_a_release_that_the_channel_left_or_quarantined(
 
 def test_never_takes_a_release_that_was_withdrawn(fleet: InProcessFleet) -> None:
     pipeline(fleet)
-    for number in (5, 1, 2, 3, 4):  # the newest successes there cannot be withdrawn
+    for number in (5, 1, 2, 3, 4):  # the newest successful releases there cannot be withdrawn
         good(fleet, DEV, f"web.{number}")
     fleet.execute(offer_release, OfferRelease("web.5", digest_of("web.5"), "Terminating"))
 
@@ -443,11 +445,11 @@ def test_a_worker_that_no_longer_leads_promotes_nothing(fleet: InProcessFleet) -
     assert fleet.control_plane.automation.act(seen, lead) == "prod@web.1"
 
 
-# ── roll back by itself ───────────────────────────────────────────────────────────────────────────
+# ── automatic rollback ────────────────────────────────────────────────────────────────────────────
 
 
 def returning(fleet: InProcessFleet, **policy: Any) -> None:
-    """One channel that goes back by itself, with a release that succeeded."""
+    """One channel that rolls back by itself, with a release that succeeded."""
     fleet.create(PROD, CANARY, REST, **({"auto_rollback": True} | policy))
     fleet.enroll("p1", "p2", "p3", channel=PROD)
     fleet.offer(*(f"web.{number}" for number in range(1, 6)))

@@ -1,5 +1,5 @@
-"""Defects of the system before us that lay between its parts, each looked for in ours where the
-parts work together: promotion, dispatcher, queue, lanes and timers, on every engine.
+"""Defects of the previous system that lay between its parts, tested here where the parts work
+together: promotion, dispatcher, queue, lanes and timers, on every engine.
 
 The numbers are those of the list in the reference; no event is fed by hand.
 """
@@ -161,7 +161,7 @@ def test_d11_a_report_is_answered_when_others_can_read_it_and_a_refused_one_is_t
     seen = elsewhere.feed(after=head, limit=10).events
     assert (seen[0].type, seen[0].position) == ("ActivationStarted", taken.receipt.first)
 
-    # What has no place in the state is answered with the state, and takes no number.
+    # An event that does not fit the state is answered with the state, and gets no number.
     with pytest.raises(IllegalTransition) as refused:
         fleet.say(Converged, rollout_id, "e1", current_closure=OLD)
     assert refused.value.facts["state"] == "Activating"
@@ -169,7 +169,7 @@ def test_d11_a_report_is_answered_when_others_can_read_it_and_a_refused_one_is_t
     target = fleet.host(rollout_id, "e1").target_closure
     fleet.say(ActivationCompleted, rollout_id, "e1", observed_current_closure=target)
 
-    # A server that dies over a report answers nothing; the agent's repeat is taken once.
+    # If the server dies during a report there is no answer. The agent's repeat is recorded once.
     topology = fleet.event(ProbeTopologyDeclared, rollout_id, "e1", probes=(HTTP,))
     for fate, is_there in ((CommitFate.DIES_BEFORE, False), (CommitFate.DIES_AFTER, True)):
         head = fleet.head

@@ -1,5 +1,5 @@
-"""A channel edge means a pipeline, on every engine: prod gets a release only after it succeeded on
-dev, and only while nothing was said against it there since.
+"""A channel edge makes a pipeline, on every engine: prod gets a release only after it succeeded on
+dev, and only while nothing has happened there since that speaks against it.
 
 Promotion, dispatcher, queue and lanes work together; no event is fed by hand.
 """
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.contract.in_process_fleet import OLD, InProcessFleet
-from tidegate.control.operations.promotion import RollBackChannel
+from tidegate.control.operations.promotion_planning import RollBackChannel
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
 from tidegate.domain.channels.refusals import EdgeClosed, NothingToGoBackTo
 from tidegate.domain.gates.explain import explain
@@ -27,7 +27,7 @@ DEV, PROD = "dev@web.1", "prod@web.1"
 
 
 def pipeline(fleet: InProcessFleet, **edge: Any) -> None:
-    """dev, then prod: a host each, and two releases."""
+    """dev, then prod: one host each, and two releases."""
     fleet.create("dev")
     fleet.create("prod", edges=(ChannelEdge("dev", **edge),))
     fleet.enroll("d1", channel="dev")
@@ -63,7 +63,7 @@ def roll_back(fleet: InProcessFleet, channel: str, reason: str = "memory leak") 
 
 
 def edge_gate(fleet: InProcessFleet, rollout_id: str = PROD) -> GateVerdict:
-    """What the gate says, after a pass that obeyed it."""
+    """Return the gate's answer, after a pass that obeyed it."""
     state = fleet.control_plane.fleet_reader.state([rollout_id], fleet.clock())
     explained = explain(state, rollout_id)
     (verdict,) = (item for item in explained.verdicts if item.gate == "channel-edges")
@@ -201,7 +201,7 @@ def test_trying_an_older_release_on_dev_says_nothing_against_the_newer_one(
 
 @pytest.mark.req("OP-2")
 def test_a_quarantine_on_dev_shuts_prod_until_it_is_lifted(fleet: InProcessFleet) -> None:
-    """A host that came late failed there: the release had succeeded, and did not lose its word."""
+    """A host that came late failed there: the release had succeeded, and remains a success."""
     pipeline(fleet)
     succeed(fleet, "dev", "web.1", "d1")
     fleet.enroll("d2", channel="dev")
@@ -274,7 +274,7 @@ def test_going_back_to_what_succeeded_on_prod_waits_for_no_edge(fleet: InProcess
 
 @pytest.mark.req("OP-2", "OP-4")
 def test_does_not_go_back_to_what_never_succeeded_on_prod(fleet: InProcessFleet) -> None:
-    """Else a release that dev never saw would reach prod by a promotion and a rollback."""
+    """Otherwise a release that never ran on dev would reach prod by a promotion and a rollback."""
     pipeline(fleet)
     fleet.promote("prod", "web.1")
     fleet.promote("prod", "web.2")
@@ -310,7 +310,7 @@ def test_every_end_is_said_right_behind_the_transition_that_ended_it(
 
 
 def test_promotes_again_what_no_host_ran(fleet: InProcessFleet) -> None:
-    """Else prod could never get the only release there is, once dev had no host for it."""
+    """Otherwise prod could never get the only release that exists, once dev had no host for it."""
     fleet.create("dev")
     fleet.create("prod", edges=(ChannelEdge("dev"),))
     fleet.enroll("p1", channel="prod")

@@ -1,4 +1,4 @@
-"""One rollout that is not well, beside others that are, on every engine; and hosts that left."""
+"""One damaged rollout among healthy ones, on every engine; and hosts that were retired."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.simulate.control_plane import MemoryBlobs
 
 
 class Swapped(MemoryBlobs):
-    """Blobs, some of which are not what was put."""
+    """Blobs, some of which do not return what was put."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +63,7 @@ def test_leaves_a_rollout_out_whose_plan_is_malformed_and_orders_the_others(
     assert said.answer == f"the dispatcher leaves the rollout out, malformed_plan: {detail}"
     assert [(item.gate, item.passed) for item in said.verdicts] == [("plan-and-rows", False)]
 
-    # Its plan is there again, or a new one is made: it goes on by itself.
+    # Its plan is back, or a new one was made: it resumes by itself.
     blobs.instead.clear()
     fleet.control_plane.restart()
     assert fleet.dispatch(thorough=thorough).faults == ()
@@ -85,7 +85,7 @@ def test_promotes_on_after_a_host_that_an_edge_names_was_retired(fleet_stores: F
     first = fleet.promote("edge", "web.1")
     assert fleet.dispatch(thorough=True).ordered == 1
 
-    # In the middle of a rollout: it left by an event, and nobody waits for it.
+    # In the middle of a rollout: the host leaves by an event, and nothing waits for it.
     retire(fleet, "e2")
     fleet.reach(first, "e1")
     assert fleet.dispatch(thorough=True).skipped == 1
@@ -93,7 +93,7 @@ def test_promotes_on_after_a_host_that_an_edge_names_was_retired(fleet_stores: F
     fleet.reach(first, "e3")
     assert fleet.state(first) is RolloutState.TERMINAL
 
-    # And afterwards: the edges stand in the policy and hold nobody.
+    # And afterwards: the edges remain in the policy and hold no host.
     second = fleet.promote("edge", "web.2")
     assert fleet.dispatch(thorough=True).ordered == 2
     assert {host.host_id: host.state for host in fleet.hosts(second)} == {

@@ -1,7 +1,7 @@
-"""Going back always works, on every engine: a rollback takes the newest success that nobody left.
+"""Rollbacks on every engine: a rollback takes the newest success that was not rolled back from.
 
-Each case is a history of one channel with one host: what was promoted and how it ended, then what
-a rollback takes. Promotion, dispatcher, queue and lanes work together.
+Each case is a history of one channel with one host: what was promoted and how it ended, then what a
+rollback takes. Promotion, dispatcher, queue and lanes work together.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 from tests.contract.in_process_fleet import InProcessFleet
 from tests.domain.registry import OfferRelease, digest_of, offer_release
-from tidegate.control.operations.promotion import RollBackChannel
+from tidegate.control.operations.promotion_planning import RollBackChannel
 from tidegate.control.queries.ladder import read_ladder
 from tidegate.control.runtime import Control
 from tidegate.domain.channels.facts import ChannelEdge
@@ -54,7 +54,7 @@ def begin(fleet: InProcessFleet, **policy: Any) -> None:
 
 
 def good(fleet: InProcessFleet, release: str) -> str:
-    """Promote the release; it succeeds."""
+    """Promote the release, and let it succeed."""
     return finish(fleet, fleet.promote(PROD, release))
 
 
@@ -66,7 +66,7 @@ def finish(fleet: InProcessFleet, rollout_id: str) -> str:
 
 
 def bad(fleet: InProcessFleet, release: str) -> str:
-    """Promote the release; its host fails and rolls back."""
+    """Promote the release, and let its host fail and roll back."""
     rollout_id = fleet.promote(PROD, release)
     fleet.dispatch()
     fleet.fail(rollout_id, HOST)
@@ -76,7 +76,7 @@ def bad(fleet: InProcessFleet, release: str) -> str:
 
 
 def roll_back(fleet: InProcessFleet, to: str | None = None, reason: str = "it leaks") -> str:
-    """The rollout by which the channel goes back."""
+    """Roll the channel back, and return the rollout."""
     fleet.asked += 1
     asked = RollBackChannel(
         channel=PROD, command_id=f"back-{fleet.asked}", by="user_1", to=to, reason=reason
@@ -88,7 +88,7 @@ def roll_back(fleet: InProcessFleet, to: str | None = None, reason: str = "it le
 
 
 def skipped(fleet: InProcessFleet) -> dict[str, str]:
-    """Each rung, and why a rollback skips it."""
+    """Return why a rollback skips each earlier release."""
     ladder = read_ladder(fleet.control_plane.fleet_reader, PROD)
     return {item.rung.release_id: item.skipped for item in ladder.rungs}
 
@@ -113,7 +113,7 @@ def test_goes_back_from_a_release_that_is_still_running(fleet: InProcessFleet) -
 
 @pytest.mark.req("OP-4")
 def test_goes_past_two_bad_releases(fleet: InProcessFleet) -> None:
-    """What was pinned before is bad, too: the newest success is further back."""
+    """The release pinned before is bad as well, so the newest success is older."""
     begin(fleet)
     good(fleet, "web.2")
     bad(fleet, "web.3")
@@ -206,7 +206,7 @@ def test_says_why_there_is_nothing_to_go_back_to(fleet: InProcessFleet) -> None:
 
 
 def quarantine(fleet: InProcessFleet, release: str) -> None:
-    """The release fails on the channel, after it had succeeded there."""
+    """Fail the release on the channel, after it had succeeded there."""
     rollout_id = bad(fleet, release)
     assert isinstance(fleet.quarantine(rollout_id), Quarantined)
     fleet.offer("web.6")
@@ -251,7 +251,7 @@ def test_protects_what_it_would_roll_back_to(fleet: InProcessFleet, lifecycle: s
 
 
 def control_that_waits(fleet: InProcessFleet, meanwhile: Callable[[], object]) -> Control:
-    """A second server: between its first decision and the commit comes ``meanwhile``."""
+    """A second server that runs ``meanwhile`` between its first decision and the commit."""
     once = [meanwhile]
 
     def submit(commit: Commit) -> Future[Receipt]:
@@ -267,7 +267,9 @@ def control_that_waits(fleet: InProcessFleet, meanwhile: Callable[[], object]) -
 def test_a_promotion_that_lands_before_the_end_of_its_release_commits_wins(
     fleet: InProcessFleet, lifecycle: str
 ) -> None:
-    """Who decided to end the release saw that no channel wanted it; the commit knows better."""
+    """The first decision to end the release found that no channel wanted it; the commit checks
+    again.
+    """
     begin(fleet)
     good(fleet, "web.1")
     control = control_that_waits(fleet, lambda: good(fleet, "web.2"))
@@ -321,14 +323,14 @@ def test_takes_any_success_that_is_named(fleet: InProcessFleet) -> None:
     assert ref_of(roll_back(fleet, to="web.1")) == "web.1"
 
 
-# ── how it goes ───────────────────────────────────────────────────────────────────────────────────
+# ── how a rollback runs ───────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("OP-4")
 def test_a_host_that_fails_on_the_way_back_stays_and_quarantines_nothing(
     fleet: InProcessFleet,
 ) -> None:
-    """Else it would return to the release that the operator leaves."""
+    """Otherwise it would return to the release that the operator rolls back from."""
     begin(fleet, on_failure=OnFailure.ROLLBACK)
     good(fleet, "web.2")
     good(fleet, "web.3")

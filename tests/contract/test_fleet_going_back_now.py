@@ -1,6 +1,6 @@
 """``channel rollback --now`` on every engine: all hosts at once, in spite of what stops a channel.
 
-Hosts of the replaced rollout that only soak are let go; one that switches finishes first. A host
+Hosts of the replaced rollout that only soak are released; one that switches finishes first. A host
 that fails does not stop the others.
 """
 
@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.contract.in_process_fleet import CANARY, REST, InProcessFleet
-from tidegate.control.operations.promotion import RollBackChannel
+from tidegate.control.operations.promotion_planning import RollBackChannel
 from tidegate.domain.channels.slices import (
     HoldChannel,
     StartFreeze,
@@ -39,7 +39,7 @@ HOSTS = ("p1", "p2", "p3")
 
 
 def begin(fleet: InProcessFleet, **policy: Any) -> None:
-    """Three hosts in two waves with a soak; web.1 and web.2 succeeded."""
+    """Start with three hosts in two waves with a soak; web.1 and web.2 succeeded."""
     fleet.create(PROD, CANARY, REST, **policy)
     fleet.enroll(*HOSTS, channel=PROD)
     fleet.offer(*(f"web.{number}" for number in range(1, 6)))
@@ -68,7 +68,7 @@ def roll_back(fleet: InProcessFleet, *, now: bool = True, **said: Any) -> str:
 
 
 def finish(fleet: InProcessFleet, rollout_id: str, *host_ids: str) -> None:
-    """From the order to Converged, without any time in between."""
+    """Take the hosts from the order to Converged, without any delay."""
     fleet.ack(*host_ids)
     fleet.activate(rollout_id, *host_ids)
     for host_id in host_ids:
@@ -77,7 +77,7 @@ def finish(fleet: InProcessFleet, rollout_id: str, *host_ids: str) -> None:
 
 
 def stop(fleet: InProcessFleet) -> None:
-    """A freeze and a hold."""
+    """Stop the channel by a freeze and a hold."""
     frozen = StartFreeze(freeze_id="xmas", operator="ann", reason="holidays", channels=(PROD,))
     fleet.execute(start_freeze, frozen)
     fleet.execute(hold_channel, HoldChannel(channel=PROD, operator="ann", reason="audit"))
@@ -257,7 +257,9 @@ def test_waits_for_a_window_and_says_so_and_now_passes_it(fleet: InProcessFleet)
 
 @pytest.mark.req("OP-4")
 def test_hastens_a_rollback_that_waits(fleet: InProcessFleet) -> None:
-    """Whoever rolled back in a freeze and then asks for it now does not mean an older release."""
+    """An operator who rolled back in a freeze and then asks for it now does not mean an older
+    release.
+    """
     begin(fleet)
     stop(fleet)
     waiting = roll_back(fleet, now=False)

@@ -1,5 +1,5 @@
-"""A rollout that a failure halts, on every engine: who is taken back, who is skipped, and what a
-host hears that comes back from its reboot.
+"""A rollout that a failure halts, on every engine: which hosts are withdrawn, which are skipped,
+and the answer to a host that comes back from its reboot.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from tidegate.domain.rollouts.states import Clearance, RolloutState
 
 
 def halt_beside_a_deferred_host(fleet: InProcessFleet) -> str:
-    """e1 waits for its reboot, e2 failed and rolled back, e3 has an order that it did not take."""
+    """Start with e1 waiting for its reboot, e2 failed and rolled back, and e3 with an order that it
+    did not take.
+    """
     fleet.create("edge")
     fleet.enroll("e1", "e2", "e3", channel="edge")
     fleet.offer("web.1")
@@ -40,7 +42,7 @@ def test_takes_back_what_waits_for_a_reboot_and_tells_its_host(fleet: InProcessF
     assert fleet.dispatch(thorough=True).cancelled == 2
 
     assert fleet.host(rollout_id, "e1").cancelled_at is not None
-    assert fleet.control_plane.took_back(rollout_id, "e1")
+    assert fleet.control_plane.is_withdrawn(rollout_id, "e1")
     target = fleet.host(rollout_id, "e1").target_closure
     with pytest.raises(OrderCancelled):
         fleet.say(ActivationCompleted, rollout_id, "e1", observed_current_closure=target)
@@ -54,7 +56,7 @@ def test_takes_back_what_waits_for_a_reboot_and_tells_its_host(fleet: InProcessF
 def test_a_deadline_that_passes_before_the_order_is_taken_back_changes_nothing(
     fleet: InProcessFleet,
 ) -> None:
-    """As after a stop of the workers: the timers come first, and the next pass takes it back."""
+    """As after a stop of the workers: the timers run first, and the next pass cancels the order."""
     rollout_id = halt_beside_a_deferred_host(fleet)
     fleet.wait(fleet.host(rollout_id, "e1").policy.deferral_seconds + 1)
 

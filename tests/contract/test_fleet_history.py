@@ -1,4 +1,4 @@
-"""What a forecast learns from the last rollouts of a channel, on every engine."""
+"""The figures that a forecast takes from a channel's last rollouts, on every engine."""
 
 from __future__ import annotations
 

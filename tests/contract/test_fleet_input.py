@@ -1,4 +1,4 @@
-"""What a fleet does not take, on every engine: a typed refusal with the state, and no trace."""
+"""Input that a fleet refuses, on every engine: a typed refusal with the state, and no trace."""
 
 from __future__ import annotations
 
@@ -49,12 +49,8 @@ from tidegate.domain.hosts.refusals import (
 from tidegate.domain.hosts.states import HostPolicy, OnFailure, ProbeMode, ProbeStatus
 from tidegate.domain.planner import MalformedPlan, encode_plan
 from tidegate.domain.rollouts.facts import RolloutTerminal
-from tidegate.domain.rollouts.report_slices import (
-    ReportEvent,
-    ReserveDispatch,
-    report_event,
-    reserve_dispatch,
-)
+from tidegate.domain.rollouts.order_slices import ReserveDispatch, reserve_dispatch
+from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
 from tidegate.errors import IllegalTransition, InvalidInput, LimitExceeded, TidegateError
 from tidegate.kernel.slices import Slice
 
@@ -72,7 +68,7 @@ def behind(channel: str) -> tuple[ChannelEdge, ...]:
 def fleet(
     request: pytest.FixtureRequest, engine: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[InProcessFleet]:
-    """The first wave's host soaks; its probe is declared, and has not said anything."""
+    """A fleet in which the first wave's host soaks. Its probe is declared, and has not reported."""
     with closing(
         FleetStores(address_of(request, engine, tmp_path_factory.mktemp("input")))
     ) as fleet_stores:
@@ -87,7 +83,7 @@ def fleet(
 
 
 def reports(fleet: InProcessFleet) -> list[Case]:
-    """(what it is, how it is refused, what the refusal tells, what is sent)"""
+    """Each case: what it is, how it is refused, what the refusal contains, what is sent."""
     say = partial(partial, fleet.say)
     at = fleet.clock()
     state = {"state": "Soaking"}
@@ -213,7 +209,7 @@ def _order(fleet: InProcessFleet, host_id: str, **said: Any) -> None:
 
 
 def _end_early(fleet: InProcessFleet) -> None:
-    """Somebody forges the end of the rollout: the reducer itself refuses it."""
+    """Forge the end of the rollout: the reducer itself refuses it."""
     forged = Slice(
         name="forge-terminal",
         command=RolloutTerminal,
@@ -304,14 +300,14 @@ def test_refuses_bad_input_with_the_state_and_leaves_no_trace(fleet: InProcessFl
         assert type(refusal.value) is error, what
         assert facts.items() <= refusal.value.facts.items(), (what, refusal.value.facts)
 
-    # A number that is known is no refusal: the agent only missed the answer.
+    # A known number is not refused: the agent only missed the answer.
     known = fleet.event(ActivationFailed, ROLLOUT, "e1", exit_code=1, seq=2)
     (answer,) = fleet.control_plane.report(known)
     assert isinstance(answer, CommandOutcome)
     assert (answer.facts, answer.receipt) == ((), None)
     assert (rows(fleet.store), fleet.types()) == before
 
-    # Refused reports took no number and spoil no neighbour: the host goes on from where it was.
+    # Refused reports took no number and affect no other report: the host resumes where it was.
     good = fleet.event(
         ProbeResult,
         ROLLOUT,

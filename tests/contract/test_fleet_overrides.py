@@ -1,7 +1,7 @@
 """A person with the permission emergency lets one rollout pass a gate, on every engine.
 
-The override is a fact, it is kept in the tally, and ``explain`` says who and why. It passes the
-reservation, the hand-out and the acknowledgement, and nothing but its gate.
+The override is a fact and is kept in the tally, and ``explain`` reports its author and reason. It
+passes the gate at reservation, hand-out and acknowledgement, and passes no other gate.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def test_ends_at_its_time_and_with_the_rollout(fleet: InProcessFleet) -> None:
 
 
 def acknowledge(fleet: InProcessFleet) -> None:
-    """The agent takes the order that it was handed before."""
+    """Acknowledge the order that the agent received before."""
     target = fleet.tally(ROLLOUT).target_closure
     said = {"target_closure": target, "current_closure_at_dispatch": OLD}
     fleet.say(DispatchAck, ROLLOUT, "p1", **said)
@@ -167,7 +167,7 @@ def test_a_promotion_overrides_edges_in_its_own_commit(fleet: InProcessFleet) ->
 def test_late_hosts_wait_for_the_start_of_a_rollout_that_was_over_before(
     fleet: InProcessFleet, skipped: bool
 ) -> None:
-    """An override ends with its rollout, and a wave that was skipped started nothing."""
+    """An override ends with its rollout, and a skipped wave started no host."""
     begin(fleet)
     start_at = fleet.clock() + timedelta(hours=1)
     fleet.promote("prod", "web.1", start_at=start_at)

@@ -1,4 +1,4 @@
-"""Many at once in one rollout, on every engine: reports, dispatchers, promotions, and deaths."""
+"""Concurrency in one rollout, on every engine: reports, dispatchers, promotions, and crashes."""
 
 from __future__ import annotations
 
@@ -40,12 +40,8 @@ from tidegate.domain.hosts.facts import (
     ProbeTopologyDeclared,
 )
 from tidegate.domain.hosts.states import HostPolicy, HostState
-from tidegate.domain.rollouts.report_slices import (
-    ReportEvent,
-    ReserveDispatch,
-    report_event,
-    reserve_dispatch,
-)
+from tidegate.domain.rollouts.order_slices import ReserveDispatch, reserve_dispatch
+from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
 from tidegate.domain.rollouts.slices import (
     PauseRollout,
     ResumeRollout,
@@ -82,7 +78,7 @@ def address(fleet_address: Address | None) -> Address | None:
 
 
 def launch(fleet: InProcessFleet, count: int) -> list[str]:
-    """A rollout of so many hosts, all of them ordered. Nothing soaks."""
+    """Open a rollout with this many hosts, all of them ordered. Nothing soaks."""
     hosts = [f"h{number:03}" for number in range(count)]
     assert MemoryFleet("edge", store=fleet.store).promote("web.1", count, channel="edge") == ROLLOUT
     orders = [
@@ -98,7 +94,7 @@ def launch(fleet: InProcessFleet, count: int) -> list[str]:
 
 
 def life(host_id: str) -> list[AgentEvent]:
-    """All that a host says of itself, in its order."""
+    """Return all reports of a host, in order."""
     named: dict[str, Any] = {"rollout_id": ROLLOUT, "host_id": host_id, "at": T0}
     return [
         DispatchAck(**named, seq=1, target_closure=TARGET, current_closure_at_dispatch=OLD),
@@ -109,7 +105,9 @@ def life(host_id: str) -> list[AgentEvent]:
 
 
 def live(store: Store, hosts: Sequence[str]) -> list[str]:
-    """Every host says its life, each in a thread, through one server's lanes: what it was told."""
+    """Send every host's reports, one thread per host, through one server's lanes. Return the
+    answers.
+    """
     with (
         closing(GroupCommit(store)) as writer,
         closing(Lanes(store, FOLDS, writer.submit, clock=lambda: T0)) as lanes,
@@ -142,7 +140,9 @@ def live_in_a_process(address: Address, hosts: Sequence[str]) -> list[str]:
 
 
 def demand_all_through(fleet: InProcessFleet, hosts: Sequence[str]) -> None:
-    """Every report is in the log once, nothing else is, and the rollout ended once."""
+    """Check that every report is in the log once, that nothing else is, and that the rollout ended
+    once.
+    """
     events = fleet.log()
     said = Counter(
         (value.host_id, value.seq)
@@ -174,7 +174,7 @@ def test_takes_every_report_of_32_writers_in_two_processes(
 
 
 class Squall(FaultyTransport):
-    """A table that is in contention: one transaction in five meets somebody, or is throttled."""
+    """A table in contention: one transaction in five meets another one, or is throttled."""
 
     def __init__(self, inner: BotoTransport, seed: int) -> None:
         super().__init__(inner)
@@ -236,7 +236,7 @@ def test_takes_every_report_of_200_hosts_through_conflicts_and_throttling(
 
 
 def at_once(*runs: Callable[[], Any]) -> list[Any]:
-    """What each of them came to; they start together."""
+    """Run all calls, started together, and return their results."""
     start = Barrier(len(runs))
 
     def run(work: Callable[[], Any]) -> Any:
@@ -248,7 +248,7 @@ def at_once(*runs: Callable[[], Any]) -> list[Any]:
 
 
 class Stalled(FleetReader):
-    """A dispatcher's eyes: between its look at the fleet and its orders something else happens."""
+    """The fleet as a dispatcher reads it, with a pause between the read and the orders."""
 
     def __init__(self, fleet: InProcessFleet, meanwhile: Callable[[], object]) -> None:
         super().__init__(fleet.store, fleet.blobs)
@@ -269,7 +269,7 @@ def pause(fleet: InProcessFleet, rollout_id: str, *, resume: bool = False) -> No
 
 
 def demand_budget(fleet: InProcessFleet, most: int) -> None:
-    """At no position of the log more slots were taken than the budget has."""
+    """Check that at no position of the log more slots were taken than the budget has."""
     taken = 0
     for event in fleet.log():
         match SCHEMA.vocabulary.value(event):
@@ -282,7 +282,7 @@ def demand_budget(fleet: InProcessFleet, most: int) -> None:
 
 @pytest.mark.req("RO-12")
 def test_never_exceeds_a_budget_with_two_dispatchers_at_once(fleet_stores: FleetStores) -> None:
-    """Of two rollouts each dispatcher saw the one that the other did not; then both see both."""
+    """Each dispatcher knew the one of two rollouts that the other did not; then both know both."""
     blobs = MemoryBlobs()
     one, other = (
         InProcessFleet(fleet_stores.open(), blobs),
@@ -355,19 +355,19 @@ def test_lets_one_of_racing_promotions_win(fleet_stores: FleetStores) -> None:
     assert differences(first.store, FOLDS) == []
 
 
-# ── deaths ────────────────────────────────────────────────────────────────────────────────────────
+# ── crashes ───────────────────────────────────────────────────────────────────────────────────────
 
 DEAD = 7
 POINTS_MAX = 400
 WAVES = 16
-CALLS = {  # of our sessions and of our transport: something leaves for the server, or is awaited
+CALLS = {  # calls of our sessions and of our transport: something is sent to the server, or awaited
     "postgres": {"round_trip", "_flush", "_wait"},
     "dynamodb": {"get", "query", "increment", "put_absent", "transact"},
 }
 
 
 class Death:
-    """Ends the process right before its nth call of the database, from now on."""
+    """Ends the process right before its nth call of the database, counted from now on."""
 
     def __init__(self, nth: int) -> None:
         self._left = nth
@@ -389,7 +389,7 @@ class Death:
 
 
 class Later(Executor):
-    """Runs what it was given when it is told to, in the thread that tells it."""
+    """Runs a function when asked to, in the calling thread."""
 
     def __init__(self) -> None:
         self._given: list[Callable[[], object]] = []
@@ -404,8 +404,8 @@ class Later(Executor):
 
 
 def converge_next(address: Address, nth: int, told: int) -> None:
-    """The host of the wave that is due goes through; its last word meets a death. Whoever is told
-    that the word was taken says so in ``told``, at once, and nothing unsays it.
+    """Take the host of the current wave to its last report, and die during it. The process writes
+    the host to ``told`` as soon as the report was acknowledged.
     """
     with closing(address.open(SCHEMA)) as store:
         fleet = InProcessFleet(store)
@@ -433,8 +433,8 @@ def converge_next(address: Address, nth: int, told: int) -> None:
 
 
 def die_everywhere(address: Address, bug: str = "") -> tuple[list[int], list[str]]:
-    """One child per point, each dead a little later than the one before; the last one lives. How
-    each ended, and the hosts whose last word was answered.
+    """Run one child per point, each of which dies a little later than the one before; the last one
+    lives. Return how each ended, and the hosts whose last report was answered.
 
     This process opens nothing itself, so its children share nothing but the log.
     """
@@ -457,8 +457,8 @@ def die_everywhere(address: Address, bug: str = "") -> tuple[list[int], list[str
 
 
 def demand_whole(fleet: InProcessFleet, codes: list[int], told: list[str]) -> None:
-    """All of a report is there, or nothing; and all of it, if somebody was told so: the next one
-    that dies begins with the host behind it.
+    """Check that each report is there as a whole or not at all, and that every acknowledged one is
+    there. The next child starts with the next host.
     """
     assert max(Counter(told).values(), default=0) <= 1, "answered, and not there"
     whole = [
@@ -523,7 +523,7 @@ def test_the_deaths_find_a_server_that_answers_or_writes_in_two_steps(
     address: Address,
     processes: ProcessPoolExecutor,
 ) -> None:
-    """What is looked for above is found where it is: the test before this one can fail."""
+    """Proves that the test above can fail: it finds a server with the bug it looks for."""
     fleet = at_sea(fleet_stores)
 
     codes, told = processes.submit(die_everywhere, address, bug).result()

@@ -1,11 +1,11 @@
-"""A promotion whose evidence is too old is confirmed with new evidence, and its rollout goes on."""
+"""A promotion whose evidence is too old is confirmed with new evidence, and its rollout resumes."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.contract.in_process_fleet import CANARY, REST, InProcessFleet
-from tidegate.control.operations.promotion import Promote
+from tidegate.control.operations.promotion_planning import Promote
 from tidegate.domain.channels.refusals import AlreadyPromoted, ReleaseNotPinned
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.gates.explain import explain

@@ -1,4 +1,4 @@
-"""Freezes and holds on every engine: they stop orders that are out already, exactly."""
+"""Freezes and holds on every engine: they also stop orders that are already out."""
 
 from __future__ import annotations
 
@@ -36,15 +36,10 @@ from tidegate.domain.hosts import agent_side
 from tidegate.domain.hosts.facts import ActivationFailed, DispatchAck, RollbackComplete
 from tidegate.domain.hosts.refusals import ClosureQuarantined, RolloutIsPaused
 from tidegate.domain.hosts.states import HostPolicy, HostState
-from tidegate.domain.rollouts.report_slices import (
-    ReportEvent,
-    ReserveDispatch,
-    SkipHostByHand,
-    report_event,
-    reserve_dispatch,
-    skip_host_by_hand,
-)
+from tidegate.domain.rollouts.order_slices import ReserveDispatch, reserve_dispatch
+from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
 from tidegate.domain.rollouts.rows import RolloutGates, gates_key
+from tidegate.domain.rollouts.skip_slices import SkipHostByHand, skip_host_by_hand
 from tidegate.domain.rollouts.slices import (
     PauseRollout,
     ResumeRollout,
@@ -95,7 +90,7 @@ def unhold(fleet: InProcessFleet) -> None:
 
 
 def deny(fleet: InProcessFleet, *channels: str) -> None:
-    """A deny window that began an hour ago and lasts for a week."""
+    """Create a deny window that began an hour ago and lasts for a week."""
     window = WindowSpec(
         window_id="stocktaking",
         kind=WindowKind.DENY,
@@ -126,7 +121,7 @@ each_stop_of_all_hosts = pytest.mark.parametrize(
 
 
 def ordered(fleet: InProcessFleet, *hosts: str) -> None:
-    """A release is promoted, and these hosts have their orders."""
+    """Promote a release, and order these hosts."""
     fleet.create("edge")
     fleet.enroll(*hosts, channel="edge")
     fleet.offer("web.1")
@@ -166,7 +161,7 @@ def test_hands_out_no_reserved_order_until_the_stop_ends(fleet: InProcessFleet, 
 def test_hands_an_order_out_again_whose_acknowledgement_was_refused(
     fleet: InProcessFleet, stop: str
 ) -> None:
-    """At once, though its lease runs: the lease is from before the stop."""
+    """At once, although its lease has time left: the lease is from before the stop."""
     start, end, _ = STOPS[stop]
     ordered(fleet, "h1")
     assert fleet.control_plane.deliveries.poll("h1") is not None
@@ -216,7 +211,7 @@ def test_a_pause_stops_reservation_hand_out_and_acknowledgement(fleet: InProcess
 def test_a_quarantine_stops_reservation_hand_out_and_acknowledgement(
     fleet: InProcessFleet,
 ) -> None:
-    """A host that came late fails: the rollout is over, and what it shows counts for others."""
+    """A late host fails: the rollout has ended, and the failure counts for other rollouts."""
     fleet.create("edge")
     fleet.enroll("h1", channel="edge")
     fleet.offer("web.1")
@@ -228,7 +223,7 @@ def test_a_quarantine_stops_reservation_hand_out_and_acknowledgement(
     assert fleet.control_plane.deliveries.poll("h3") is not None
     fleet.fail(ROLLOUT, "h2")
     fleet.revert(ROLLOUT, "h2")
-    skipped = SkipHostByHand(  # else its failure alone stops the others
+    skipped = SkipHostByHand(  # otherwise its failure alone would stop the others
         rollout_id=ROLLOUT, host_id="h2", wave=0, operator="user_1", reason="its disk"
     )
     fleet.execute(skip_host_by_hand, skipped)
@@ -288,7 +283,7 @@ def test_stops_the_channels_that_it_names_and_no_other(fleet: InProcessFleet) ->
 
 
 def test_a_freeze_ends_by_itself_at_its_time(fleet: InProcessFleet) -> None:
-    """Whether or not the timer has looked: the row is judged by the time."""
+    """The row is judged by the time, whether or not the timer has run."""
     ordered(fleet, "h1", "h2")
     until = fleet.clock() + NIGHT
     freeze(fleet, until=until)
@@ -336,7 +331,7 @@ def test_a_channel_that_is_created_under_a_freeze_is_frozen(fleet: InProcessFlee
     order = ReserveDispatch(
         rollout_id=ROLLOUT, host_id="h1", target_closure=TARGET, wave=0, policy=HostPolicy()
     )
-    answer = fleet.control_plane.recorded(ROLLOUT, reserve_dispatch, order)
+    answer = fleet.control_plane.record(ROLLOUT, reserve_dispatch, order)
     assert isinstance(answer, ChannelFrozen), "a dispatcher that did not see the freeze"
     thaw(fleet)
     assert fleet.dispatch().ordered == 1
@@ -347,7 +342,7 @@ def test_a_channel_that_is_created_under_a_freeze_is_frozen(fleet: InProcessFlee
 
 
 def _lanes_that_wait(fleet: InProcessFleet, meanwhile: Callable[[], None]) -> Lanes:
-    """Lanes of a second server: between its first decision and the commit comes ``meanwhile``."""
+    """Lanes of a second server that run ``meanwhile`` between the first decision and the commit."""
     once = [meanwhile]
 
     def submit(commit: Commit) -> Future[Receipt]:
@@ -399,7 +394,7 @@ def test_a_stop_that_was_answered_before_the_acknowledgement_commits_wins(
     lanes = _lanes_that_wait(one, meanwhile)
 
     first = _taken(lanes, report_event, acks[0])
-    second = _taken(lanes, report_event, acks[1])  # by the rows that the lane knows
+    second = _taken(lanes, report_event, acks[1])  # by the rows that the lane has cached
 
     assert decided, "the stop came between decision and commit"
     assert [type(first), type(second)] == [refusal, refusal]
@@ -411,7 +406,7 @@ def test_a_stop_that_was_answered_before_the_acknowledgement_commits_wins(
 
 @pytest.mark.req("OP-7")
 def test_acknowledgements_of_two_channels_depend_on_no_row_in_common(fleet: InProcessFleet) -> None:
-    """One row for all channels would be a conflict of every transaction with every other."""
+    """One row for all channels would make every transaction conflict with every other."""
     names = [f"rim{number}" for number in range(200)]
     assert {stops_keys(name)[1].id for name in names} == {*EVERYWHERE}
     other = next(name for name in names if stops_keys(name)[1] != stops_keys("edge")[1])
@@ -491,7 +486,7 @@ def test_bounds_how_many_freezes_cover_a_channel(engine: str, fleet: InProcessFl
         freeze(fleet)
 
 
-# ── what is said ──────────────────────────────────────────────────────────────────────────────────
+# ── what is reported ──────────────────────────────────────────────────────────────────────────────
 
 
 @each_stop_of_all_hosts
@@ -547,7 +542,7 @@ def test_explains_by_the_stop_why_a_host_does_not_use_its_order(
 def test_an_order_of_a_stopped_channel_keeps_no_host_and_no_slot(
     fleet: InProcessFleet, stop: str
 ) -> None:
-    """Another channel may need both; when the stop ends, the order comes again."""
+    """Another channel may need both. When the stop ends, the order is sent again."""
     fleet.bound("*", 1)
     ordered(fleet, "e1")
     begin, end, _ = STOPS[stop]

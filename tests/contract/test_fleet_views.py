@@ -71,7 +71,7 @@ def fleet_stores(
 def journey(fleet_stores: FleetStores) -> InProcessFleet:
     """A fleet after its journey; every test leaves its rows as they were.
 
-    It sails with a program that shows no stamps; one that does opens its database at the end.
+    Its program shows no stamps; a program that does opens the database at the end.
     """
     older = tuple(altered(collection, stamps={}) for collection in COLLECTIONS)
     fleet = play_journey(InProcessFleet(fleet_stores.open(Schema(SCHEMA.vocabulary, older))))
@@ -142,7 +142,7 @@ def test_counts_the_hosts_of_each_channel_by_what_they_run(journey: InProcessFle
 
 
 def tables_of(fleet_stores: FleetStores, engine: str) -> set[str]:
-    """What lies in the database, by its own word, without what the engine keeps for itself."""
+    """List the tables of the database, without those that the engine keeps for itself."""
     match engine:
         case "sqlite":
             found = fleet_stores.sql("SELECT name FROM sqlite_schema WHERE type = 'table'")
@@ -161,7 +161,7 @@ def tables_of(fleet_stores: FleetStores, engine: str) -> set[str]:
 
 
 def collections_of(fleet_stores: FleetStores) -> set[str]:
-    """The collections that have items in the table, known to us or not."""
+    """List the collections that have items in the table, known to us or not."""
     assert fleet_stores.address is not None
     table, _, options = fleet_stores.address.where.removeprefix("dynamodb://").partition("?")
     client = boto3.client(

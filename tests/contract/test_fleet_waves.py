@@ -1,9 +1,9 @@
 """Waves after the cursor has passed them, on every engine: a host that waited for its reboot lets
-the next wave go, and what becomes of it afterwards counts again. And hosts that nobody may wait
-for: retired ones, and late ones whose order nobody takes.
+the next wave start, and its later result counts again. Also hosts that a rollout must not wait for:
+retired ones, and late ones whose order was not taken.
 
-Promotion, dispatcher, queue and lanes work together; no event is fed by hand. The first of these
-is what seed 1337 of the simulation found, the last one what seed 4347 did.
+Promotion, dispatcher, queue and lanes work together; no event is fed by hand. Seed 1337 of the
+simulation found the first of these cases, and seed 4347 the last one.
 """
 
 from __future__ import annotations
@@ -17,18 +17,14 @@ from tests.contract.in_process_fleet import CANARY, REST, SOAK, InProcessFleet
 from tidegate.domain.channels.facts import WaveSpec
 from tidegate.domain.fleet.refusals import BudgetExhausted
 from tidegate.domain.fleet.rows import LIVENESS, Budget, Liveness, budget_key
-from tidegate.domain.fleet.slices import RetireHost, retire_host
+from tidegate.domain.fleet.slices import NoteSilence, RetireHost, note_silence, retire_host
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.hosts.facts import ActivationDeferred, ActivationFailed, RollbackFailed
 from tidegate.domain.hosts.refusals import HostBusy, RolloutIsSuperseded, WaveNotReached
 from tidegate.domain.hosts.rows import HostOrder, order_key
 from tidegate.domain.hosts.states import HostState, ProbeStatus
-from tidegate.domain.rollouts.report_slices import (
-    ReserveDispatch,
-    SkipHostByHand,
-    reserve_dispatch,
-    skip_host_by_hand,
-)
+from tidegate.domain.rollouts.order_slices import ReserveDispatch, reserve_dispatch
+from tidegate.domain.rollouts.skip_slices import SkipHostByHand, skip_host_by_hand
 from tidegate.domain.rollouts.slices import AbortRollout, abort_rollout
 from tidegate.domain.rollouts.states import Clearance, Outcome, RolloutState
 from tidegate.domain.rollouts.wave_slices import (
@@ -45,7 +41,7 @@ pytestmark = pytest.mark.in_turn
 
 
 def past_a_deferred_canary(fleet: InProcessFleet) -> str:
-    """e1 waits for its reboot, so the wave of e2 and e3 has come."""
+    """Start with e1 waiting for its reboot, so that the wave of e2 and e3 has begun."""
     fleet.create("edge", replace(CANARY, converged_min=0), REST)
     fleet.enroll("e1", "e2", "e3", channel="edge")
     fleet.offer("web.1")
@@ -58,7 +54,9 @@ def past_a_deferred_canary(fleet: InProcessFleet) -> str:
 
 
 def past_a_failure_of_late_hosts(fleet: InProcessFleet) -> str:
-    """e2 and e3 came after e1 was done; e2 failed and rolled back, nobody took the order of e3."""
+    """Start with e2 and e3 enrolled after e1 was done: e2 failed and rolled back, e3 did not take
+    its order.
+    """
     fleet.create("edge", REST)
     fleet.enroll("e1", channel="edge")
     fleet.offer("web.1", "web.2")
@@ -79,7 +77,7 @@ def why(fleet: InProcessFleet, rollout_id: str, host_id: str) -> str:
 
 
 def order_anyway(fleet: InProcessFleet, rollout_id: str, host_id: str) -> object:
-    """What the rows say to a dispatcher that did not ask the gates."""
+    """Reserve an order as a dispatcher that did not ask the gates, and return the answer."""
     known = fleet.host(rollout_id, "e1")
     command = ReserveDispatch(
         rollout_id=rollout_id,
@@ -89,7 +87,7 @@ def order_anyway(fleet: InProcessFleet, rollout_id: str, host_id: str) -> object
         policy=known.policy,
         attempt=fleet.tally(rollout_id).attempt,
     )
-    return fleet.control_plane.recorded(rollout_id, reserve_dispatch, command)
+    return fleet.control_plane.record(rollout_id, reserve_dispatch, command)
 
 
 @pytest.mark.req("RO-12")
@@ -207,6 +205,36 @@ def test_takes_the_order_of_a_late_host_back_when_its_closure_is_quarantined(
     assert fleet.state(second) is RolloutState.TERMINAL
 
 
+@pytest.mark.req("RO-12", "OP-10")
+@pytest.mark.parametrize("retired", [True, False])
+def test_takes_the_order_of_a_late_host_back_that_can_not_report(
+    fleet: InProcessFleet, retired: bool
+) -> None:
+    """Seed 2303 of the walks: a retired host held the only slot of its budget for ever."""
+    fleet.create("edge", REST)
+    fleet.enroll("e1", channel="edge")
+    fleet.offer("web.1", "web.2")
+    first = fleet.promote("edge", "web.1")
+    fleet.dispatch()
+    fleet.reach(first, "e1")
+    fleet.bound("channel=edge", 1)
+    fleet.enroll("e2", channel="edge")
+    assert fleet.dispatch(thorough=True).ordered == 1
+    if retired:
+        fleet.execute(retire_host, RetireHost(host_id="e2", operator="user_1", reason="sold"))
+    else:
+        silence = NoteSilence(host_id="e2", last_seen_at=fleet.clock())
+        fleet.execute(note_silence, silence)
+    second = fleet.promote("edge", "web.2")
+    assert fleet.dispatch().ordered == 0, "e2 holds the slot"
+
+    assert fleet.dispatch(thorough=True).cancelled == 1
+
+    assert fleet.host(first, "e2").cancelled_at is not None
+    fleet.dispatch(thorough=True)
+    fleet.reach(second, "e1")
+
+
 @pytest.mark.req("RO-12")
 def test_orders_a_late_host_again_when_the_one_that_failed_is_skipped(
     fleet: InProcessFleet,
@@ -232,7 +260,9 @@ def test_orders_a_late_host_again_when_the_one_that_failed_is_skipped(
 def test_is_not_pruned_while_a_host_that_does_not_count_goes_back(
     fleet: InProcessFleet, late: bool
 ) -> None:
-    """Pruned, it would refuse the host's reports and deadlines, and the host stay busy for ever."""
+    """If it were pruned, it would refuse the host's reports and deadlines, and the host would stay
+    busy for ever.
+    """
     spared = replace(REST, failures_max=1)
     fleet.create("edge", spared, retention_seconds=60)
     fleet.enroll("e1", *(() if late else ("e2",)), channel="edge")
@@ -271,7 +301,7 @@ def defer(fleet: InProcessFleet, rollout_id: str, host_id: str) -> None:
 
 
 def reboot(fleet: InProcessFleet, rollout_id: str, host_id: str) -> None:
-    """The target runs now; a heartbeat says so before the report does."""
+    """Reboot into the target. A heartbeat reports it before the host's own report does."""
     target = fleet.host(rollout_id, host_id).target_closure
     channel = fleet.tally(rollout_id).channel
     seen = Liveness(host_id=host_id, last_seen_at=fleet.clock(), current_closures={channel: target})
@@ -439,7 +469,9 @@ def test_goes_on_from_a_share_of_a_wave_and_halts_when_one_of_the_others_fails(
 
 
 def four_waves(fleet: InProcessFleet) -> str:
-    """A host in each of four waves; from the second on each waits for a person."""
+    """Start with one host in each of four waves. From the second wave on, each waits for a
+    person.
+    """
     by_hand = [
         WaveSpec(name=name, count=1, soak_seconds=SOAK, manual=True) for name in ("b", "c", "d")
     ]

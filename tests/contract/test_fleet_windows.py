@@ -50,7 +50,7 @@ HOUR = 3_600
 
 
 def spec(fleet: InProcessFleet, opens_in: float = 0, **members: Any) -> WindowSpec:
-    """A window of two hours each day; the next one opens in so many seconds."""
+    """Describe a daily window of two hours; the next one opens in this many seconds."""
     start = fleet.clock() + timedelta(seconds=opens_in)
     usual: dict[str, Any] = {
         "window_id": "nightly",
@@ -84,7 +84,7 @@ def acknowledge(fleet: InProcessFleet, host_id: str) -> None:
 
 
 def to_minute(fleet: InProcessFleet) -> datetime:
-    """Move on to a whole minute: that is how windows are written."""
+    """Advance to a whole minute, because windows are written in minutes."""
     now = fleet.clock()
     fleet.wait((60 - now.second - now.microsecond / 1_000_000) % 60)
     return fleet.clock()
@@ -289,7 +289,7 @@ def test_bounds_how_many_windows_cover_a_channel(engine: str, fleet: InProcessFl
 
 
 def fill_with_windows(fleet: InProcessFleet, count: int) -> None:
-    """So many windows, each of one channel."""
+    """Create this many windows, each of one channel."""
     for place in range(-(-count // WINDOWS_MAX)):
         fleet.create(f"c{place}")
     for number in range(count):
@@ -338,11 +338,11 @@ def test_two_windows_that_are_created_at_once_are_not_both_the_last(
     assert sorted(done) == [False, True]
 
 
-# ── a journey through the nights in which clocks change ───────────────────────────────────────────
+# ── the nights in which clocks change ─────────────────────────────────────────────────────────────
 
 
 def wait_until(fleet: InProcessFleet, text: str, *, before: int = 0) -> None:
-    """Until so many seconds before this time."""
+    """Wait until this many seconds before the time."""
     wanted = datetime.fromisoformat(text).replace(tzinfo=UTC) - timedelta(seconds=before)
     fleet.wait((wanted - fleet.clock()).total_seconds())
 
@@ -360,7 +360,7 @@ def wait_until(fleet: InProcessFleet, text: str, *, before: int = 0) -> None:
 def test_a_rollout_waits_for_a_night_in_berlin_and_stops_at_its_end(
     fleet: InProcessFleet, opens: str, closes: str
 ) -> None:
-    """The first wave goes when the window opens, the second waits for the next night."""
+    """The first wave starts when the window opens; the second waits for the next night."""
     fleet.create("edge", WaveSpec(count=1, soak_seconds=7_000), WaveSpec())
     fleet.enroll("h1", "h2", channel="edge", tz="Europe/Berlin")
     fleet.offer("web.1")

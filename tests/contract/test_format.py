@@ -1,4 +1,4 @@
-"""The format number of a log: a program opens what it can read and refuses the rest."""
+"""The format number of a log: a program opens the formats that it can read and refuses the rest."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """Twenty events whose leaves are fixed for ever, the same on every engine.
 
-A leaf is a hash of what an engine gives back, so it moves if an engine alters a byte, a time, a tag
-or the meta of an event, or if the codec begins to write them in another way. The file was written
-once, by `python -m tests.contract.test_golden --write`; a leaf in it changes only together with a
-decision that says how old logs are read from then on.
+A leaf is a hash of what an engine returns, so it changes if an engine alters a byte, a time, a tag
+or the meta of an event, or if the codec writes them differently. The file was written once, by
+`python -m tests.contract.test_golden --write`. A leaf in it changes only together with a decision
+on how old logs are read from then on.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ EVERYBODY = Meta(actor="user_1", on_behalf_of="user_2", request="r-1", cause="7"
 
 
 def commits() -> tuple[Commit, ...]:
-    """The twenty events, in the commits that append them."""
+    """Return the twenty events, in the commits that append them."""
 
     def commit(at: datetime, meta: Meta, *values: Struct) -> Commit:
         return Commit(at, meta, tuple(SCHEMA.vocabulary.fact(value) for value in values))
@@ -98,7 +98,7 @@ def commits() -> tuple[Commit, ...]:
 
 
 def leaves(store: Store) -> list[str]:
-    """The leaves of a store to which the events were appended, with ordinals for positions."""
+    """Return the leaves of a store with the appended events, with ordinals for positions."""
     for commit in commits():
         (answer,) = store.commit(commit)
         assert isinstance(answer, Receipt)

@@ -1,4 +1,4 @@
-"""Groups of commits: one call, one flush, and still each commit stands or falls on its own."""
+"""Groups of commits: one call and one flush, but each commit succeeds or fails on its own."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ ONCE = CommitKey("request-1", b"digest of the command", b'{"answer":1}')
 
 
 def request(store: Store, once: CommitKey = ONCE) -> Commit:
-    """A create: it fails its boundary and its row if it is done twice without a key."""
+    """Build a create. Sent twice without a key, it fails its boundary and its row."""
     return told(
         ProductAdded("p1"),
         on=[seen(store, PRODUCT)],

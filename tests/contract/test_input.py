@@ -1,4 +1,6 @@
-"""Bad input gets a typed error that names it, and leaves no trace; odd but good input is kept."""
+"""Bad input raises a typed error that names it, and changes nothing; unusual but valid input is
+kept.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +66,7 @@ def writing(write: Write) -> Commit:
 
 
 def raw(**changes: Any) -> Commit:
-    """A commit whose parts a type checker would refuse."""
+    """Build a commit whose parts a type checker would refuse."""
     parts: dict[str, Any] = {"at": T0, "facts": (VOCABULARY.fact(Rebooted()),)} | changes
     return Commit(**parts)
 
@@ -86,7 +88,7 @@ def bad_put(**changes: Any) -> Commit:
 
 
 def bounded(query: Any, seen: Any) -> Commit:
-    """A commit under a boundary that no engine made."""
+    """Build a commit under a boundary that no engine returned."""
     return raw(boundaries=(Boundary(query, seen),))
 
 
@@ -306,7 +308,7 @@ def test_bad_commits_of_a_group_leave_the_others_alone(store: Store) -> None:
     "query", [ALL, about(Rebooted), Query((*PRODUCT.clauses, clause()))], ids=str
 )
 def test_a_made_up_boundary_over_what_has_no_index_is_refused(store: Store, query: Query) -> None:
-    """It would pass unchecked: no engine can say whether it moved."""
+    """It would pass unchecked: no engine can tell whether it moved."""
     first, bad, last = store.commit(
         told(ProductAdded("p1")), bounded(query, 0), told(ProductAdded("p2"))
     )
@@ -349,7 +351,7 @@ def test_names_what_is_wrong_with_a_guard(steady: Store) -> None:
         steady.read(about(tags="product_id:p1"), guard=about(tags="colour:red"))
 
 
-# ── a fact's content, refused where it is made ────────────────────────────────────────────────────
+# ── the content of a fact, refused where it is built ──────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -377,7 +379,7 @@ def test_a_fact_without_a_portable_form_is_never_made(
     assert whole_feed(steady) == before
 
 
-# ── odd, and good ─────────────────────────────────────────────────────────────────────────────────
+# ── unusual, but valid ────────────────────────────────────────────────────────────────────────────
 
 ODD = (
     "a:b",

@@ -1,4 +1,6 @@
-"""Limits, one below, at and one above: equal on every engine, and checked before anything moves."""
+"""Limits, one below, at and one above: equal on every engine, and checked before anything is
+written.
+"""
 
 from __future__ import annotations
 
@@ -69,24 +71,24 @@ from tidegate.kernel.vocabulary import Vocabulary, facts
 
 
 def note(size: int) -> bytes:
-    """A row of exactly this many bytes, most of them not ASCII."""
+    """Build a row of exactly this many bytes, most of them not ASCII."""
     room = size - len('{"text":""}')
     return ('{"text":"' + "x" * (room % 2) + "é" * (room // 2) + '"}').encode()
 
 
 def body(size: int) -> Fact:
-    """A fact of exactly this many bytes."""
+    """Build a fact of exactly this many bytes."""
     return Fact("note", "Rebooted", 1, (), b'{"text":"' + b"x" * (size - 11) + b'"}')
 
 
 def tag_of(size: int) -> str:
-    """A product whose tag has exactly this many bytes of UTF-8."""
+    """Build a product whose tag has exactly this many bytes of UTF-8."""
     room = size - len("product_id:")
     return "😀" * (room // 4) + "x" * (room % 4)
 
 
 def whole(size: int) -> Commit:
-    """A commit of exactly this many bytes: facts, a tag, rows and an answer."""
+    """Build a commit of exactly this many bytes: facts, a tag, rows and an answer."""
     tagged = Fact("shop", "ProductAdded", 1, (f"product_id:{tag_of(TAG_BYTES_MAX)}",), b"{}")
     parts = [BODY_BYTES_MAX] * 8 + [ROW_BYTES_MAX] * 3 + [ANSWER_BYTES_MAX, TAG_BYTES_MAX + 2, 1]
     rest = size - sum(parts)
@@ -258,13 +260,13 @@ def spilled(count: int) -> Commit:
 
 
 def slotful(size: int) -> Commit:
-    """Facts that count as exactly this many bytes of a slot."""
+    """Build facts that count as exactly this many bytes of a slot."""
     room = size - 2 * SLOT_FACT_BYTES
     return told(body(room // 2), body(room - room // 2))
 
 
 COSTS: dict[str, tuple[Callable[[int], Commit], int]] = {
-    # what is built from a count, and the cost of count = 0
+    # a function of a count, and the cost at count 0
     "rows": (rows, 1),
     "checks": (checks, 1),
     "rows beside large facts": (spilled, 3),

@@ -1,4 +1,6 @@
-"""Queues of subscriptions on every engine: leaders that race, digests, and rows that replay."""
+"""Queues of subscriptions on every engine: racing leaders, digests, and rows that can be
+rebuilt.
+"""
 
 from __future__ import annotations
 

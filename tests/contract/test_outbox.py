@@ -1,4 +1,4 @@
-"""What is owed to the world is done there, at least once, in order, always under one key."""
+"""Outbox operations are performed at least once, in order, and always under one key."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ def store(address: Address | None) -> Iterator[Store]:
 
 @pytest.fixture
 def outbox_world(store: Store) -> Iterator[OutboxWorld]:
-    """A desk on a fresh log; whatever a test did there, its rows are what the log says."""
+    """An outbox on a fresh log. At the end of the test its rows must be exactly what the log
+    gives.
+    """
     outbox_world = outbox_world_on(store)
     yield outbox_world
     outbox_world.prove()
@@ -429,7 +431,9 @@ def test_lets_an_operator_cancel_an_intent_and_the_next_one_of_the_scope_pass(
 def test_keeps_what_a_cancelled_attempt_did_and_owes_the_operation_anew_when_asked(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
-    """The worker was at it while it was cancelled: its outcome is true, and changes no state."""
+    """The worker was performing it when it was cancelled: its outcome is true, and changes no
+    state.
+    """
     outbox_world.pin("web.1", ALIAS)
     command = CancelIntent(scope="web", intent_id=intent(ALIAS), by="user_ops", reason="stop")
     outbox_world.control.execute(cancel_intent, command)
@@ -498,10 +502,10 @@ def test_leaves_a_scope_alone_that_another_worker_holds(
 
 
 def test_performs_nothing_when_the_lease_could_run_out_under_it(outbox_world: OutboxWorld) -> None:
-    """A process that slept between its claim and the effect must not act on an old claim."""
+    """A process that slept between its claim and the effect must not act on the old claim."""
     outbox_world.pin("web.1", ALIAS)
     slow = FakeTarget(timeout_seconds=20)
-    times = iter([T0, T0, T0])  # the round, the claim, the look at the queue; then it sleeps
+    times = iter([T0, T0, T0])  # the round, the claim and the read of the queue; then it sleeps
     clock = lambda: next(times, T0 + timedelta(seconds=10))  # noqa: E731
     control = Control(outbox_world.store, FOLDS, landed(outbox_world.store), clock=clock)
 
@@ -537,7 +541,7 @@ def test_works_in_bounded_rounds_and_stops_when_told(
 def test_outlives_a_store_that_fails_and_loses_nothing(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
-    """What could not be recorded is done again, with the same key."""
+    """An outcome that could not be recorded is performed again, with the same key."""
     outbox_world.pin("web.1", ALIAS)
     errors: list[TidegateError] = [StoreUnavailable("no"), OutcomeUnknown("perhaps")]
 
@@ -577,7 +581,9 @@ def test_outlives_a_store_that_fails_and_loses_nothing(
 def test_a_worker_that_dies_loses_no_intent_and_uses_no_second_key(
     outbox_world: OutboxWorld, address: Address | None, tmp_path: Path, point: Point
 ) -> None:
-    """A real process ends at the point; in memory, which dies with it, its worker does."""
+    """A real process ends at the point. For memory, which would die with the process, only the
+    worker does.
+    """
     outbox_world.pin("web.1", ALIAS, DNS)
     journal = str(tmp_path / "journal")
     if address is None:
@@ -594,7 +600,7 @@ def test_a_worker_that_dies_loses_no_intent_and_uses_no_second_key(
     before = target.keys()
     worker.work()
     leased = point not in (Point.BEFORE_CLAIM, Point.AFTER_RELEASE)
-    assert (target.keys() == before) is leased  # the dead one's claim holds for its time
+    assert (target.keys() == before) is leased  # the dead worker's claim holds for its time
     outbox_world.advance(30)
     for _ in range(3):
         worker.work()

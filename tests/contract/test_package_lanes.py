@@ -1,4 +1,4 @@
-"""Verbs on one package at once: they wait for each other, and none is refused for it."""
+"""Concurrent verbs on one package wait for each other, and none of them is refused for it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Package revisions on every engine: the rules of docs/design/packages.md, one by one.
 
-Every test ends with a replay of the log: the rows are what the facts say.
+Every test ends with a replay of the log, which must give exactly the rows.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def package_log(address: Address | None) -> Iterator[PackageLog]:
 
 
 def refused(package_log: PackageLog, error: type[TidegateError], command: Struct) -> TidegateError:
-    """The command is refused in this way, and nothing is written."""
+    """Run the command, and check that it is refused in this way and that nothing is written."""
     before = len(package_log.log())
 
     with pytest.raises(error) as refusal:
@@ -126,7 +126,7 @@ def refused(package_log: PackageLog, error: type[TidegateError], command: Struct
 def on(
     package_log: PackageLog, command: type[Any], name: str, by: str = AUTHOR, **members: Any
 ) -> Any:
-    """The command at the version where the revision stands."""
+    """Build the command with the revision's current version."""
     return command(name=name, by=by, expected_version=package_log.version(name), **members)
 
 
@@ -299,7 +299,7 @@ def test_tells_a_damaged_lifecycle_and_decides_nothing_on_it(package_log: Packag
 
 
 def attempt(package_log: PackageLog, operation: Operation, name: str, state: Lifecycle) -> Struct:
-    """A command that changes something of this kind."""
+    """Return a command that changes something of this kind."""
     row = package_log.revision(name)
     match operation:
         case Operation.RESOURCES:
@@ -436,7 +436,7 @@ def test_refuses_an_update_beyond_metadata_whole_once_it_is_no_draft(
             refusal = refused(package_log, Immutable, command)
             assert refusal.code == "immutable"
             assert package_log.revision(name).metadata.labels == {}
-        # What only restates the content touches nothing.
+        # an update that only repeats the content changes nothing
         package_log.update(name, labels={"team": "a"}, files=files(a="1"), tasks=(Init(),))
         assert package_log.revision(name).metadata.labels == {"team": "a"}
 
@@ -500,7 +500,7 @@ def test_names_the_stale_version_before_the_illegal_transition(package_log: Pack
 
 @pytest.mark.req("LC-6")
 def test_is_not_made_stale_by_what_others_do_beside_it(package_log: PackageLog) -> None:
-    """A clone of a revision, or its package's next publication, is no change of the revision."""
+    """A clone of a revision, or its package's next publication, does not change the revision."""
     name = package_log.published()
     seen = package_log.version(name)
 
@@ -660,7 +660,7 @@ def test_demands_the_readiness_gates_at_proposal_and_at_approval(package_log: Pa
     refusal = refused(package_log, NotReady, on(package_log, ProposeRevision, name))
     assert refusal.facts["gates"] == "tested"
     report(ConditionStatus.TRUE)
-    # What was found out about other content is not known of this one.
+    # Conditions that were set for other content do not hold for this content.
     refused(
         package_log,
         NotReady,
@@ -772,7 +772,7 @@ def test_keeps_a_revision_that_others_descend_from(package_log: PackageLog) -> N
     refused(package_log, NotDraft, on(package_log, ReplaceResources, base, files=files(a="2")))
     package_log.propose_deletion(clone)
     package_log.delete(clone)
-    # The copy inherited its descent, so the protection lasts.
+    # The copy inherited its descent, so the protection remains.
     refused(package_log, StillReferenced, DeleteRevision(name=base, by=OPERATOR))
     package_log.delete(copy)
     package_log.delete(base)

@@ -1,4 +1,4 @@
-"""A whole package at once on every engine: deleted by a plan, imported with its numbers."""
+"""A whole package in one command on every engine: deleted by a plan, imported with its numbers."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def package_log(address: Address | None) -> Iterator[PackageLog]:
 def test_imports_and_deletes_as_many_revisions_as_one_command_may_name(
     package_log: PackageLog,
 ) -> None:
-    """The commit of the most that is allowed fits on every engine."""
+    """The largest allowed commit fits on every engine."""
     assert IMPORTED_MAX == PLANNED_MAX
     revisions = tuple(
         ImportedRevision(workspace=f"v{n}", uid=f"i{n}", number=n, files=files(a=str(n)))

@@ -1,4 +1,6 @@
-"""Owners of revisions on every engine: who is found by them, and what goes when they are gone."""
+"""Owners of revisions on every engine: finding revisions by owner, and deleting them after the
+owner.
+"""
 
 from __future__ import annotations
 
@@ -67,7 +69,7 @@ def test_finds_by_their_owners_what_names_them_and_nothing_else(package_log: Pac
 
 
 def test_tells_owners_apart_whose_keys_read_alike(package_log: PackageLog) -> None:
-    """kind a/b with id c reads as kind a with id b/c: one row for both, until both are gone."""
+    """Kind a/b with id c reads as kind a with id b/c: one row for both, until both are deleted."""
     left, right = OwnerReference("a.b/c", "d"), OwnerReference("a.b", "c/d")
     name = package_log.create(metadata=Metadata(owner_references=(left, right)))
 

@@ -60,7 +60,7 @@ Race = Callable[[Sequence[Struct]], list[str]]
 
 
 def decided(store: Store, command: Struct) -> str:
-    """Send a command until it is decided; "done", or the code of what was said against it."""
+    """Send a command until it is decided. Return "done", or the code of its refusal."""
     control = Control(store, FOLDS, direct(store))
     pause = Random(repr(command))
     for _ in range(SENDS_MAX):
@@ -76,7 +76,7 @@ def decided(store: Store, command: Struct) -> str:
 
 
 def send(store: Store, commands: Sequence[Struct], start: float) -> list[str]:
-    """Each command from a thread of its own, all of them at the same moment."""
+    """Send each command from a thread of its own, all at the same moment."""
 
     def run(command: Struct) -> str:
         time.sleep(max(0.0, start - time.time()))
@@ -103,7 +103,7 @@ def package_log(address: Address | None) -> Iterator[PackageLog]:
 
 @pytest.fixture
 def race(request: pytest.FixtureRequest, package_log: PackageLog, address: Address | None) -> Race:
-    """Answers in the order of the commands; the second half runs in another process."""
+    """Return the answers in the order of the commands; the second half runs in another process."""
 
     def run(commands: Sequence[Struct]) -> list[str]:
         start = time.time() + HEAD_START_SECONDS
@@ -306,7 +306,7 @@ def test_neighbours_deleted_at_once_leave_the_right_one_as_the_latest(
 def test_delete_a_package_against_a_new_revision_and_a_clone(
     package_log: PackageLog, race: Race, rounds: int
 ) -> None:
-    """All or nothing, whoever is first: no revision survives in a package that was deleted."""
+    """All or nothing, whichever is first: no revision remains in a deleted package."""
     for turn in range(rounds):
         package = f"blueprints/p{turn}"
         first = package_log.published("v1", f"p{turn}")

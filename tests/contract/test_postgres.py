@@ -71,7 +71,7 @@ def namespace() -> str:
 
 @pytest.fixture
 def connect(postgres_url: str, namespace: str) -> Iterator[Open]:
-    """Opens handles on one fresh log."""
+    """Open handles on one fresh log."""
     with ExitStack() as handles:
 
         def open_handle(schema: Schema = SCHEMA) -> PostgresStore:
@@ -88,7 +88,7 @@ def store(connect: Open) -> PostgresStore:
 
 @pytest.fixture
 def raw(postgres_url: str, namespace: str) -> Iterator[psycopg.Connection[Any]]:
-    """A session of somebody else: none of our settings, and past our code."""
+    """A session of another program: without our settings, and without our code."""
     with psycopg.connect(postgres_url, autocommit=True) as connection:
         connection.execute(f"SET search_path TO {namespace}")
         yield connection
@@ -187,7 +187,7 @@ def test_a_folded_row_must_carry_the_position_of_a_fact(
 def test_a_commit_that_the_database_refuses_does_not_take_its_neighbours_along(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Longer than an index of PostgreSQL can hold, and not to be compressed; our own limit is lower.
+    # longer than an index of PostgreSQL can hold, and incompressible; our own limit is lower
     monkeypatch.setattr(collections, "ENTRY_BYTES_MAX", 1_000_000)
     chars = random.Random(2)
     noise = "".join(chr(chars.randrange(0x100, 0xD000)) for _ in range(9_000))
@@ -265,18 +265,20 @@ def test_a_table_follows_its_declaration(connect: Open, raw: psycopg.Connection[
     prefix = entry("me", "n")
     assert third.range("items", index="by_owner", prefix=prefix, limit=5)[0].key.id == "a"
     with pytest.raises(sql_errors.CheckViolation):
-        raw.execute("UPDATE items SET version = version")  # the row that stands is not judged
+        raw.execute("UPDATE items SET version = version")  # the existing row is not checked
     assert [record.key.id for record in first.range("items", limit=5)] == ["a"]
     with pytest.raises(InvalidInput):
         land(third, told(writes=[put(item("b"), row(state="open"))]))
-    land(first, told(writes=[put(item("b"), row(state="shut"))]))  # an older program goes on
+    land(first, told(writes=[put(item("b"), row(state="shut"))]))  # the older program still works
 
 
 # ── indexing of a vocabulary that changes ─────────────────────────────────────────────────────────
 
 
 def vocabulary(*, cross: bool, more: bool = False) -> Vocabulary:
-    """Two releases of one fact: tagged by its visitor for all to find, or not."""
+    """Build one of two releases of one fact: tagged by its visitor for cross-partition reads, or
+    not.
+    """
     tag = Cross() if cross else None
     fields: dict[str, Any] = {
         "room_id": Annotated[str, Partition()],
@@ -318,7 +320,7 @@ def test_a_type_that_only_a_newer_program_knows_disturbs_no_older_one(connect: O
 
     land(newer, told(many.fact(many.types["Left"].struct("r1", "v1"))))
 
-    with pytest.raises(BoundaryMoved):  # of any type, so of one that it does not know as well
+    with pytest.raises(BoundaryMoved):  # of any type, so also of one that it does not know
         land(older, told(enter(few, "r1", "v1"), on=[boundary]))
     land(older, told(enter(few, "r1", "v1")))
 
@@ -327,7 +329,7 @@ def test_a_type_that_only_a_newer_program_knows_disturbs_no_older_one(connect: O
 
 
 def plan(connection: psycopg.Connection[Any], statement: Statement) -> str:
-    """The plan that a session of ours keeps for the statement."""
+    """Return the plan that a session of ours uses for the statement."""
     connection.execute(b"PREPARE asked AS " + statement.sql, prepare=False)
     values = ", ".join(
         "NULL" if value is None else psycopg.sql.Literal(value.decode()).as_string()
@@ -434,7 +436,7 @@ def test_of_eight_that_wait_for_the_lock_one_passes(
             raw.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(namespace),))
             answers = [pool.submit(h.commit, c) for h, c in zip(handles, commits, strict=True)]
             while raw.execute(waiting, (lock_key(namespace),)).fetchone() != (8,):
-                pass  # all of them have begun their look, none has its answer
+                pass  # all of them have begun their read, and none has its answer
         outcomes = [answer.result()[0] for answer in answers]
 
     assert sum(isinstance(outcome, Receipt) for outcome in outcomes) == 1
@@ -485,7 +487,7 @@ RECENT = "tidegate.engines.postgres.log_tail.PAIRS_MAX"
 
 
 def products(prefix: str, count: int) -> list[ProductAdded]:
-    """Facts of so many pairs that no other fact has."""
+    """Facts with this many pairs that no other fact has."""
     return [ProductAdded(f"{prefix}{number}") for number in range(count)]
 
 
@@ -499,7 +501,7 @@ def test_one_creation_wins_though_the_memory_rotates_as_it_catches_up(
     unseen = seen(ours, about(ProductAdded, tags="product_id:p"))
     append(ours, ProductAdded("p"), *products("ours", 3))  # it is now in the older half
 
-    append(theirs, *products("theirs", foreign))  # as we learn these, the older half is dropped
+    append(theirs, *products("theirs", foreign))  # learning these drops the older half
 
     with pytest.raises(BoundaryMoved) as moved:
         land(ours, told(ProductAdded("p"), on=[unseen]))
@@ -510,7 +512,7 @@ def test_one_creation_wins_though_the_memory_rotates_as_it_catches_up(
 def test_one_creation_wins_wherever_the_memory_was_rotated(
     connect: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All boundaries of a log in one group, each older, as old or younger than either floor."""
+    """All boundaries of a log in one group, each older, as old, or younger than either floor."""
     monkeypatch.setattr(RECENT, 3)
     ours, theirs = connect(), connect()
     names = [f"p{number}" for number in range(12)]
@@ -564,7 +566,7 @@ def test_tells_the_schemas_listeners_the_new_head(
 def test_old_keys_are_collected_and_young_ones_kept(
     postgres_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Time is what passes while the log is open, in whichever process."""
+    """Only the time while the log is open counts, in any process."""
     monkeypatch.setattr(writer, "COLLECT_EVERY", 1)
     monkeypatch.setattr(writer, "COLLECT_MAX", 2)
     kept = ONCE_KEPT.total_seconds()
@@ -576,7 +578,7 @@ def test_old_keys_are_collected_and_young_ones_kept(
         for number in range(5):
             land(store, told(Rebooted(), once=CommitKey(f"old-{number}", b"d")))
         time.now += MARK_SECONDS
-        land(store, told(Rebooted()))  # all up to here are at most so young
+        land(store, told(Rebooted()))  # everything up to here is at most this young
         land(store, told(Rebooted(), once=CommitKey("young", b"d")))
         other_time.now += kept  # as long for it, and no longer for the log
         land(other, told(Rebooted()))

@@ -1,5 +1,5 @@
 """PostgreSQL that goes away: lost connections, lost answers, a killed server. Nothing is invented,
-nothing that was acknowledged is lost, and what is unknown is said to be unknown.
+nothing acknowledged is lost, and an unknown outcome is reported as unknown.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def namespace() -> str:
     return f"loss_{uuid4().hex[:16]}"
 
 
-# ── a wire that can be cut ────────────────────────────────────────────────────────────────────────
+# ── a connection that can be cut ──────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def wire(postgres_url: str) -> Iterator[PostgresProxy]:
 
 @pytest.fixture
 def direct(postgres_url: str, namespace: str) -> Iterator[PostgresStore]:
-    """A handle on the same log, past the wire."""
+    """A handle on the same log that does not use the proxy."""
     with closing(PostgresStore(postgres_url, SCHEMA, namespace)) as store:
         yield store
 
@@ -128,7 +128,7 @@ def test_a_commit_that_nobody_can_be_asked_about_is_unknown(
 
 
 def end_sessions(postgres_url: str, namespace: str) -> int:
-    """Ends every session that used this log's tables last; their number."""
+    """End every session that used this log's tables last, and return their number."""
     with psycopg.connect(postgres_url, autocommit=True) as other:
         found = other.execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()"
@@ -181,7 +181,7 @@ def test_sessions_ended_under_load_lose_and_double_nothing(
 
 
 def insist(store: PostgresStore, name: str, count: int) -> int:
-    """Land each commit, sending it again with its key while the answer is not a receipt."""
+    """Commit each, sending it again with its key until the answer is a receipt."""
     for number in range(count):
         key = f"{name}-{number}"
         commit = told(ProductAdded(key), once=CommitKey(key, b"digest"))
@@ -203,7 +203,7 @@ def test_a_writer_that_stalls_with_the_lock_loses_it(
     with ExitStack() as stack:
         stalled = stack.enter_context(closing(PostgresStore(postgres_url, SCHEMA, namespace)))
         other = stack.enter_context(closing(PostgresStore(postgres_url, SCHEMA, namespace)))
-        look = stalled._writer._look
+        look = stalled._writer._look_up
 
         has_the_lock, another_has_written = Event(), Event()
 
@@ -214,7 +214,7 @@ def test_a_writer_that_stalls_with_the_lock_loses_it(
             return found
 
         with ThreadPoolExecutor(1) as pool:
-            monkeypatch.setattr(stalled._writer, "_look", look_and_stall)
+            monkeypatch.setattr(stalled._writer, "_look_up", look_and_stall)
             late = pool.submit(stalled.commit, keyed(1))
             assert has_the_lock.wait(SECONDS_MAX)
             assert append(other, Rebooted()).first == 1
@@ -260,7 +260,7 @@ def server_home() -> Iterator[Path]:
 
 
 def started(home: Path) -> tuple[AbstractContextManager[str], str]:
-    """The server on this cluster; the children of a killed one may hold it for a moment."""
+    """Start the server on this cluster; the children of a killed one may hold it for a moment."""
     for start in range(STARTS_MAX):
         server = postgres.running(durable=True, keep=home)
         try:
@@ -278,7 +278,7 @@ def wait_for_more(acknowledged: set[str], count: int = 20) -> None:
 
 
 def kill_postmaster(home: Path) -> None:
-    """Kill the server that runs now: its file may still name the one before."""
+    """Kill the running server: the pid file may still name the previous one."""
 
     def is_killed() -> bool:
         pid = int((home / "cluster" / "postmaster.pid").read_text().split()[0])

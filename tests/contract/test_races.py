@@ -1,4 +1,4 @@
-"""Races in threads and in processes, on one log: what may happen once happens once."""
+"""Races in threads and in processes on one log: what may happen once happens once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from tidegate.kernel.store import Store
 
 WRITERS = 16
 CAP = {"memory": 40, "sqlite": 40, "postgres": 40, "dynamodb": 20}
-JOURNALED = 5  # commits of each writer, before it is killed
+JOURNALED = 5  # commits of each writer before it is killed
 SETTLE_SECONDS_MAX = 60.0
 
 
@@ -121,7 +121,7 @@ Side = tuple[Query, ProductAdded | ProductRenamed | PriceChanged | OrderPlaced]
 
 
 def across_tags(turn: int) -> tuple[Side, Side]:
-    """One reads x and writes y, the other reads y and writes x."""
+    """One reads x and writes y; the other reads y and writes x."""
     x, y = f"x{turn}", f"y{turn}"
     return (
         (about(ProductAdded, tags=f"product_id:{x}"), ProductAdded(y)),
@@ -130,7 +130,7 @@ def across_tags(turn: int) -> tuple[Side, Side]:
 
 
 def across_types(turn: int) -> tuple[Side, Side]:
-    """In one partition, one reads names and writes a price, the other the reverse."""
+    """In one partition, one reads names and writes a price; the other does the reverse."""
     tag = f"product_id:p{turn}"
     return (
         (about(ProductRenamed, tags=tag), PriceChanged(f"p{turn}")),
@@ -139,7 +139,7 @@ def across_types(turn: int) -> tuple[Side, Side]:
 
 
 def across_scopes(turn: int) -> tuple[Side, Side]:
-    """One reads a customer over all partitions and writes a product, the other the reverse."""
+    """One reads a customer over all partitions and writes a product; the other does the reverse."""
     return (
         (about(OrderPlaced, tags=f"customer_id:c{turn}"), ProductAdded(f"p{turn}")),
         (about(ProductAdded, tags=f"product_id:p{turn}"), OrderPlaced(f"o{turn}", f"c{turn}")),
@@ -221,15 +221,15 @@ def test_one_of_many_wins_a_race_for_the_first_event_of_a_type(crowd: Crowd, sto
     assert len(store.read(about(Announced)).events) == 1
 
 
-# ── feeds under fire ──────────────────────────────────────────────────────────────────────────────
+# ── feeds under load ──────────────────────────────────────────────────────────────────────────────
 
 
 @contextmanager
 def following(store: Store, page: int) -> Iterator[list[model.Event]]:
-    """A follower that polls in pages while the block runs, then to the end of the log.
+    """A follower that polls in pages while the block runs, and then to the end of the log.
 
-    A feed stops before what a writer left open when it died; a read of all of it waits until that
-    is closed, so it tells where the end is.
+    A feed stops before what a dead writer left open. A read of the whole log waits until that is
+    closed, so it shows where the end is.
     """
     followed: list[model.Event] = []
     done = Event()
@@ -260,7 +260,9 @@ def following(store: Store, page: int) -> Iterator[list[model.Event]]:
 def prove_complete(
     store: Store, followed: list[model.Event], landed: list[tuple[int, int]]
 ) -> None:
-    """What a follower saw is the log: in order, nothing missing, nothing that came in behind it."""
+    """Check that the follower saw the log: in order, nothing missing, and nothing added below its
+    position.
+    """
     seen_positions = positions(followed)
     assert seen_positions == sorted(set(seen_positions))
     assert followed == whole_feed(store)
@@ -304,7 +306,7 @@ def test_writers_that_die_between_read_and_commit_hold_up_nobody(
     with following(reader, 10) as followed:
         for turn in range(rounds):
             lost = connect()
-            seen(lost, query)  # it has read and decided, and is never heard of again
+            seen(lost, query)  # it has read and decided, and does nothing more
             writer = connect()
             append(writer, OrderPlaced(f"o{turn}", "c1"))
 
@@ -349,7 +351,7 @@ def journaled(journal: Path) -> int:
 
 
 def prove_whole(events: list[model.Event]) -> None:
-    """Each of these commits was an order and its note, next to each other: both or neither."""
+    """Check that each commit was an order and its note, next to each other: both or neither."""
     assert len(events) % 2 == 0
     for order, note in zip(events[::2], events[1::2], strict=True):
         assert (order.type, note.type) == ("OrderPlaced", "Rebooted")

@@ -1,4 +1,4 @@
-"""Ranges of rows: by id and by index, in one order on every engine, page by page."""
+"""Ranges of rows: by id and by index, in the same order on every engine, page by page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IDS = ("A", "B", "a", "a%", "a_b", "aXb", "ab", "a/b", "b", "z", "é", "中", "\
 
 @pytest.fixture(scope="module")
 def shelf(steady: Store) -> Store:
-    """Rows in every corner of the two indexes, in a log that range tests only read."""
+    """A log with rows at every edge of the two indexes. Range tests only read it."""
     for start in range(0, len(IDS), 7):
         write(steady, *(put(item(name), row(name=name)) for name in IDS[start : start + 7]))
     rows = {

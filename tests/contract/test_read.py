@@ -193,7 +193,7 @@ def test_a_contains_clause_is_a_condition_where_a_tag_covers_its_types(store: St
 
 @pytest.mark.req("CB-17")
 def test_a_contains_clause_is_fenced_by_the_tag_that_covers_it(store: Store) -> None:
-    """Read by the covering tag, filtered by the rest: the fence is as wide as the index."""
+    """Read by the covering tag and filter by the rest: the fence covers the whole index."""
     query = about(OrderPlaced, tags=("customer_id:c1", "product_id:p1"), contains=True)
     boundary = seen(store, query)
     append(store, OrderPlaced("o1", "c1", ("p2",)))

@@ -1,4 +1,6 @@
-"""The reconciler says where the world, our rows and our history part, and never chooses for us."""
+"""The reconciler reports where the world, our rows and our history differ, and decides nothing for
+us.
+"""
 
 from __future__ import annotations
 
@@ -61,7 +63,7 @@ def reconciler(outbox_world: OutboxWorld, fake: FakeTarget) -> Reconciler:
 
 
 def done(outbox_world: OutboxWorld, fake: FakeTarget, *releases: str) -> None:
-    """Each release pinned, and its alias moved."""
+    """Wait until each release is pinned and its alias moved."""
     for release_id in releases:
         outbox_world.pin(release_id, ALIAS)
         outbox_world.worker({ALIAS: fake}).work()
@@ -106,7 +108,7 @@ def test_completes_an_effect_whose_success_was_never_heard_of(
     """RS-11: "finds pending outbox rows … observes the external system"."""
 
     class Mute(FakeTarget):
-        """Does it, and the answer is lost."""
+        """Performs the effect, and loses the answer."""
 
         def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
             super().perform(key, effect)
@@ -178,7 +180,7 @@ def test_repeats_an_effect_once_per_drift_and_then_leaves_it_open_to_see(
     outbox_world: OutboxWorld,
 ) -> None:
     class Deaf(FakeTarget):
-        """Says yes and does nothing."""
+        """Answers that it succeeded, and does nothing."""
 
         def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
             self.calls.append((key, effect))
@@ -279,7 +281,7 @@ def test_repeats_nothing_that_the_registry_does_not_want_any_more(
     outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
     done(outbox_world, fake, "web.1")
-    outbox_world.pin("web.2")  # owes nothing: the last alias intent is of web.1
+    outbox_world.pin("web.2")  # nothing is pending: the last alias intent is of web.1
     fake.world["web", ALIAS] = Observation()
     head = outbox_world.head()
 
@@ -298,7 +300,7 @@ def test_refuses_a_registry_row_that_is_not_what_its_history_says_and_acts_on_no
     done(outbox_world, fake, "web.1", "web.2")
     reconciler = Reconciler(outbox_world.worker({ALIAS: fake}))
     good = actual(outbox_world)
-    # The pin is as it should be: the row is refused for the rest of it.
+    # The pin is correct: the row is refused for its other members.
     forged = replace(codec.decode(good.data, Actual), confidence=Confidence("low", ()))
     rows = store.range(ACTUAL_ROWS.name, limit=10)
     store.restore(ACTUAL_ROWS.name, [replace(good, data=codec.encode(forged))])
@@ -308,7 +310,7 @@ def test_refuses_a_registry_row_that_is_not_what_its_history_says_and_acts_on_no
     reconciler.run_once()
     assert outbox_world.types(head) == ["ReconciliationRefused", "DriftDetected"]
     assert drift(outbox_world, ACTUAL).finding is ReconciliationFinding.ROW_DIFFERS
-    assert codec.decode(actual(outbox_world).data, Actual) == forged  # it does not repair silently
+    assert codec.decode(actual(outbox_world).data, Actual) == forged  # it is not repaired silently
     assert appends_nothing(outbox_world, reconciler)
     store.restore(ACTUAL_ROWS.name, rows)
     reconciler.run_once()
@@ -359,7 +361,7 @@ def test_goes_on_where_some_of_the_world_cannot_be_seen(
 def test_says_that_a_history_is_too_long_to_be_compared_and_goes_over_the_others(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
-    """Half a history would make another row, and a drift that is none."""
+    """Half a history would give another row, and a false drift."""
     for release_id in ("web.1", "web.2", "web.3"):
         outbox_world.pin(release_id, ALIAS)
     outbox_world.pin("web.4", ALIAS, scope="zoo")

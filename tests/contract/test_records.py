@@ -35,7 +35,7 @@ A, B, C = item("a"), item("b"), item("c")
 TALLY = Key("tallies", "t")
 
 
-# How many different moments are looked at.
+# How many different moments are checked.
 MOMENTS = {"memory": 200, "sqlite": 200, "postgres": 200, "dynamodb": 40}
 
 
@@ -90,7 +90,7 @@ def test_a_row_made_and_changed_in_one_commit_is_born_by_the_first_of_its_facts(
     made = land(store, told(*facts, writes=[Put(A, row(name="1"), ABSENT, fact=2, born=1)]))
     assert stored(store, A) == Record(A, made.first + 2, made.first + 1, row(name="1"))
 
-    again = Put(A, row(name="2"), made.first + 2, fact=2, born=0)  # deleted and made anew
+    again = Put(A, row(name="2"), made.first + 2, fact=2, born=0)  # deleted and created again
     remade = land(store, told(*facts, writes=[again]))
     assert stored(store, A) == Record(A, remade.first + 2, remade.first, row(name="2"))
 
@@ -123,7 +123,7 @@ def test_gets_more_rows_than_any_batch_of_a_database_holds(store: Store) -> None
     ids=["one collection", "two collections", "a hundred"],
 )
 def test_gets_rows_as_of_one_moment(connect: Connect, engine: str, keys: list[Key]) -> None:
-    """All of them are written by every commit, so they are always at one version."""
+    """Every commit writes all of them, so they are always at one version."""
     writer, reader = connect(), connect()
     written = [keys[0], keys[-1]]
     over = Event()

@@ -86,7 +86,7 @@ ROWS_MAX = 500
 
 @pytest.fixture
 def open_store(address: Address | None) -> Iterator[Callable[[], Store]]:
-    """Handles on this test's log; of memory there is one."""
+    """Open handles on this test's log. Memory has one."""
     memory = MemoryStore(SCHEMA)
     with ExitStack() as handles:
 
@@ -100,7 +100,7 @@ def open_store(address: Address | None) -> Iterator[Callable[[], Store]]:
 
 @pytest.fixture
 def control(open_store: Callable[[], Store]) -> Iterator[Control]:
-    """A registry to which two releases are offered."""
+    """A registry with two released packages."""
     store = open_store()
     with closing(GroupCommit(store)) as writer:
         control = Control(store, FOLDS, writer.submit, clock=ManualClock(T0))
@@ -119,7 +119,7 @@ VERBS: dict[type, Slice] = {item.command: item for item in BUILT_IN.slices}
 
 
 def rows(store: Store, *names: str) -> dict[str, bytes]:
-    """Every row of the registry, or of some of its collections, as it is stored."""
+    """Return every row of the registry, or of some of its collections, as stored."""
     wanted = names or tuple(fold.collection.name for fold in FOLDS.folds)
     return {
         str(record.key): record.data
@@ -137,7 +137,7 @@ def current(control: Control, scope: str = SCOPE) -> Actual:
 
 
 def refused(control: Control, command: Struct, error: type[TidegateError]) -> TidegateError:
-    """The refusal of a command that leaves no trace."""
+    """Run a command, and check that its refusal changes nothing."""
     before = rows(control.store), said(control)
 
     with pytest.raises(error) as refusal:
@@ -360,7 +360,7 @@ def test_reads_accepted_documents_back_unchanged(control: Control) -> None:
 
 @pytest.mark.req("RS-6", "RS-15")
 def test_refuses_documents_with_any_one_rule_broken(control: Control) -> None:
-    """Each of the rejections, on register and on transition; nothing is written."""
+    """Every rejection, on register and on transition; nothing is written."""
     tell(control, register())
     before = rows(control.store), said(control)
 
@@ -477,7 +477,7 @@ def test_lets_a_manifest_become_authority_only_if_it_matches_one_release(control
     assert len(history.list_evidence(control.store, SCOPE, limit=9)) == 2
 
 
-# ── looking ───────────────────────────────────────────────────────────────────────────────────────
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("RS-16")
@@ -531,7 +531,7 @@ def test_answers_what_is_current_and_what_happened_in_order(control: Control) ->
 
 
 def answers(store: Store, commands: Sequence[Struct]) -> list[str]:
-    """What became of each command: "done", or the code of its error."""
+    """Return the outcome of each command: "done", or the code of its error."""
     with closing(GroupCommit(store)) as writer:
         control = Control(store, FOLDS, writer.submit, clock=lambda: T0)
         found = []
@@ -555,7 +555,9 @@ def raced(
     processes: Callable[[], ProcessPoolExecutor],
     commands: Sequence[Struct],
 ) -> list[str]:
-    """All commands at once, from processes that share nothing but the log; memory has threads."""
+    """Run all commands at once, from processes that share nothing but the log; threads for
+    memory.
+    """
     if address is None:
         with ThreadPoolExecutor(len(commands)) as threads:
             found = threads.map(lambda command: answers(control.store, [command]), commands)
@@ -596,7 +598,7 @@ def test_executes_a_command_once_however_many_send_it(
 class Dying:
     """A store whose process dies right before or right after a commit.
 
-    Memory would die with it: there the answer is lost instead.
+    Memory would die with it, so there the answer is lost instead.
     """
 
     def __init__(self, store: Store, when: str) -> None:

@@ -1,4 +1,4 @@
-"""The contract scenarios on every engine, and against the built wheel without the tests' help."""
+"""The contract scenarios on every engine, and against the built wheel without the other tests."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ def test_has_the_four_scenarios_of_the_seed() -> None:
 
 
 def environment_of(wheel: Path, home: Path) -> tuple[Path, Path]:
-    """A fresh environment with the wheel and what it declares to need, and nothing else.
+    """Build a fresh environment with the wheel and its declared dependencies, and nothing else.
 
-    Its python and its site-packages. The packages that it needs are linked, not fetched.
+    Returns its python and its site-packages. The dependencies are linked, not downloaded.
     """
     venv.create(home, with_pip=False)
     (site,) = home.glob("lib/python*/site-packages")
@@ -64,7 +64,7 @@ def environment_of(wheel: Path, home: Path) -> tuple[Path, Path]:
 
 @pytest.mark.long
 def test_holds_against_the_built_wheel_in_a_fresh_environment(tmp_path: Path) -> None:
-    """RS-13, the half that no engine of this process can show: what is shipped is enough."""
+    """RS-13, the half that no engine of this process can show: the shipped wheel is sufficient."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=100)
     (wheel,) = tmp_path.glob("*.whl")
@@ -96,7 +96,7 @@ OPPOSITE = {
 
 
 def turned() -> Iterator[Any]:
-    """Each scenario with one expectation turned into its opposite."""
+    """Each scenario with one expectation inverted."""
     for path in sorted(HOME.glob("*.json")):
         content = msgspec.json.decode(path.read_bytes())
         for number, step in enumerate(content["steps"]):

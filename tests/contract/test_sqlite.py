@@ -1,6 +1,6 @@
-"""What the SQLite engine promises beyond the contract: its file, its plans, its failures.
+"""What the SQLite engine promises in addition to the contract: its file, its plans, its failures.
 
-The general contract runs on it with the other engines; here are the things that only it has.
+The general contract runs on it as on the other engines; these tests are for SQLite alone.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def path(tmp_path: Path) -> str:
 
 @pytest.fixture
 def open_store(path: str) -> Iterator[Open]:
-    """Opens handles on this test's file, which are closed at its end."""
+    """Open handles on this test's file, and close them at the end."""
     with ExitStack() as handles:
         yield lambda schema=SCHEMA: handles.enter_context(closing(SqliteStore(path, schema)))
 
@@ -109,7 +109,7 @@ def store(open_store: Open) -> SqliteStore:
 
 @pytest.fixture
 def raw(path: str, store: SqliteStore) -> Iterator[apsw.Connection]:
-    """A connection as another program would open it, with none of our settings."""
+    """A connection as another program would open it, without our settings."""
     with closing(apsw.Connection(path)) as found:
         yield found
 
@@ -118,7 +118,7 @@ def answers(store: SqliteStore, *commits: Commit) -> list[type]:
     return [type(answer) for answer in store.commit(*commits)]
 
 
-# ── room in the WAL ──────────────────────────────────────────────────────────────────────────────
+# ── space in the WAL ──────────────────────────────────────────────────────────────────────────────
 
 
 def wal_size(path: str) -> int:
@@ -126,7 +126,8 @@ def wal_size(path: str) -> int:
 
 
 def test_the_wal_has_room_so_that_few_flushes_grow_it(path: str, open_store: Open) -> None:
-    handles = [open_store(), open_store()]  # neither takes the other's room for what SQLite wrote
+    # Neither overwrites the other's commits with its padding.
+    handles = [open_store(), open_store()]
     for handle in handles:
         append(handle, ProductAdded("p-1"))
     sizes = []
@@ -169,7 +170,7 @@ def test_nothing_is_lost_or_made_up_behind_the_room_when_all_processes_die(
         append(store, ProductAdded(f"p-{number}"))
     other = tmp_path / "other"
     other.mkdir()
-    for name in ("log.db", "log.db-wal"):  # as a crash leaves them: the WAL's index is lost
+    for name in ("log.db", "log.db-wal"):  # as after a crash: the WAL's index is lost
         shutil.copy(tmp_path / name, other / name)
 
     with closing(SqliteStore(str(other / "log.db"), SCHEMA)) as survivor:
@@ -255,7 +256,7 @@ def test_refuses_a_setting_that_did_not_take(path: str, monkeypatch: pytest.Monk
 def test_keeps_its_id_and_its_head_when_it_is_opened_again(open_store: Open) -> None:
     first = open_store()
     append(first, ProductAdded("p-1"))
-    land(first, told(writes=[put(item("a"), row())]))  # takes a number, leaves no event
+    land(first, told(writes=[put(item("a"), row())]))  # takes a number, writes no event
     first.close()
 
     second = open_store()
@@ -311,7 +312,7 @@ def test_a_closed_store_says_so(open_store: Open) -> None:
         "REPLACE INTO event_log SELECT * FROM event_log WHERE seq = 1",
         "INSERT OR REPLACE INTO event_log SELECT * FROM event_log WHERE seq = 1",
         "INSERT INTO event_log SELECT * FROM event_log WHERE 1 ON CONFLICT DO UPDATE SET at = ''",
-        # a number that a commit without facts took
+        # a number taken by a commit without facts
         "INSERT INTO event_log SELECT 2, at, kind, type, schema, tags, meta, body FROM event_log",
         "UPDATE event_index SET seq = 7",
         "DELETE FROM event_index",
@@ -447,13 +448,13 @@ def test_a_statement_is_planned_once_whatever_is_bound(store: SqliteStore) -> No
     append(store, ProductAdded("p1"))
     store.read(about(ProductAdded, tags="product_id:p1"))
 
-    with store._reading() as cursor:
+    with store._reader() as cursor:
         assert cursor.connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
     assert store._writer is not None
     assert store._writer.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
 
 
-# ── what a handle remembers of its own commits ────────────────────────────────────────────────────
+# ── what a handle caches of its own commits ───────────────────────────────────────────────────────
 
 PRODUCT = about(ProductAdded, PriceChanged, tags="product_id:p1")
 ANYTHING = Query((Clause(None, frozenset(("product_id:p1",))),))
@@ -729,7 +730,7 @@ def test_refuses_a_kept_table_as_a_folded_one(open_store: Open) -> None:
 
 
 def moving(scope: Tag, *, global_order: bool = False) -> Schema:
-    """A world in which the second tag of Moved has this scope."""
+    """Build a registry in which the second tag of Moved has this scope."""
     fields = [("host_id", Annotated[str, Partition()]), ("site_id", Annotated[str, scope])]
     moved = defstruct("Moved", fields, frozen=True)
     return Schema(Vocabulary((FactType(moved, "host", global_order=global_order),)))
@@ -770,7 +771,7 @@ def test_a_handle_that_indexes_by_older_rules_may_not_write_any_more(
     assert answers(new, move(new, "h-2", "s")) == [Receipt]
     assert answers(open_store(moving(Cross())), move(new, "h-3", "s")) == [Receipt]
     with closing(apsw.Connection(path)) as raw, pytest.raises(apsw.ConstraintError):
-        raw.execute("DELETE FROM event_index")  # the triggers stand again
+        raw.execute("DELETE FROM event_index")  # the triggers exist again
 
 
 def test_a_tag_that_became_payload_is_no_index_any_more(open_store: Open) -> None:
@@ -790,7 +791,7 @@ def test_a_tag_that_became_payload_is_no_index_any_more(open_store: Open) -> Non
 def test_outdated_idempotency_keys_are_collected_a_few_at_a_time(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Time is what passes while the file is open, in whichever process."""
+    """Only the time while the file is open counts, in any process."""
     monkeypatch.setattr(batch, "ONCE_COLLECTED_MAX", 2)
     kept = ONCE_KEPT.total_seconds()
     time = Time()
@@ -806,10 +807,10 @@ def test_outdated_idempotency_keys_are_collected_a_few_at_a_time(
     for number in range(5):
         use(f"old-{number}")
     time.now += MARK_SECONDS
-    use("mark")  # all up to here are at most so young
+    use("mark")  # everything up to here is at most this young
     use("young")
     store.close()
-    time.now += 10 * kept  # nobody has it open
+    time.now += 10 * kept  # no process has it open
     store = SqliteStore(path, SCHEMA, monotonic=time)
     time.now += kept
     use("new-0")
@@ -827,11 +828,13 @@ def test_outdated_idempotency_keys_are_collected_a_few_at_a_time(
 # ── many writers ──────────────────────────────────────────────────────────────────────────────────
 
 TURNS = 100
-ALONE_MAX = 20_000  # commits of one, while the other waits for its turn
+ALONE_MAX = 20_000  # commits of one process while the other waits for its turn
 
 
 def write_in_turns(path: str, name: str, other: str) -> int:
-    """Commit one right after the other, until both have committed enough; tell how many."""
+    """Commit without a pause until both have committed enough. Return how many commits that
+    took.
+    """
     written = 0
     with closing(SqliteStore(path, SCHEMA)) as store:
         while written < TURNS or len(orders_of(store, other)) < TURNS:
@@ -849,7 +852,7 @@ def orders_of(store: SqliteStore, name: str) -> Sequence[Event]:
 def test_two_processes_write_in_turns_and_lose_nothing(
     path: str, store: SqliteStore, processes: ProcessPoolExecutor
 ) -> None:
-    list(processes.map(os.path.exists, [path] * 4))  # both are up before either starts
+    list(processes.map(os.path.exists, [path] * 4))  # both run before either starts
     pairs = [("left", "right"), ("right", "left")]
     racing = [processes.submit(write_in_turns, path, *pair) for pair in pairs]
     written = [found.result() for found in racing]
@@ -974,7 +977,7 @@ def test_a_process_that_stopped_inside_its_commit_makes_others_unavailable(
         with pytest.raises(StoreUnavailable, match="lock"):
             open_store()
         leaving.close()
-        assert whole_feed(store) == []  # readers wait for nobody
+        assert whole_feed(store) == []  # readers do not wait
 
         os.kill(other.pid, signal.SIGCONT)
         assert "Receipt" in other.communicate(timeout=60)[0]
@@ -1032,7 +1035,7 @@ def test_threads_share_a_handle(store: SqliteStore) -> None:
 
 
 def write_until_killed(path: str, acknowledged: str) -> None:
-    """Commit from several threads through the writer; note each receipt after it came."""
+    """Commit from several threads through the writer, and note each receipt after it arrived."""
     notes = os.open(acknowledged, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     store = SqliteStore(path, SCHEMA)
     writer = GroupCommit(store)
@@ -1110,7 +1113,7 @@ def test_a_full_database_takes_nothing_and_serves_again_when_there_is_room(
 
 
 def fill_the_disk(path: str) -> list[str]:
-    """Commit, forbid files to grow, commit, allow it, commit; tell what each gave."""
+    """Commit, forbid files to grow, commit, allow it, commit. Return the result of each."""
     with closing(SqliteStore(path, SCHEMA)) as store:
         outcomes = [type(store.commit(told(Rebooted()))[0]).__name__]
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -1176,7 +1179,7 @@ def test_a_flush_that_keeps_failing_is_an_unknown_outcome(
     outcome = store.commit(durable, fresh, fresh, rival)
     files.failing_syncs = 0
 
-    # What was decided from a commit whose outcome is unknown is unknown too.
+    # The outcome of a decision based on a commit with an unknown outcome is unknown too.
     assert [type(answer) for answer in outcome] == [Receipt, *[OutcomeUnknown] * 3]
     assert answers(store, told(ProductAdded("p-3"))) == [WriterClosed]
     landed = store.receipt("fresh") is not None
@@ -1194,7 +1197,9 @@ def many_products(prefix: str) -> Commit:
 def test_a_flush_that_failed_before_the_commit_is_not_trusted(
     files: FailingFiles, open_store: Open, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Pages that the cache cannot hold go to the WAL early. If that begins again, it is flushed."""
+    """Pages that do not fit into the cache go to the WAL early. If that restarts the WAL, it is
+    flushed.
+    """
     monkeypatch.setattr(connection, "CACHE_KIB", 16)
     monkeypatch.setattr(connection, "CHECKPOINT_PAGES", 1)
     store = open_store()
@@ -1249,7 +1254,7 @@ def test_a_restore_whose_flush_failed_has_an_unknown_outcome(
     tallies = [Record(Key("tallies", "a"), 1, 1, b'{"state":"open"}')]
     files.failing_syncs = 1
 
-    with pytest.raises(OutcomeUnknown, match="flush"):  # no head moves by which it could be told
+    with pytest.raises(OutcomeUnknown, match="flush"):  # no head moves that would show the outcome
         store.restore("tallies", tallies)
 
     with pytest.raises(WriterClosed):

@@ -1,4 +1,4 @@
-"""Targets against real receivers: a server on loopback, a program, a directory."""
+"""Targets with real receivers: a server on loopback, a program, a directory."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def effect(sequence: int = 0, release_id: str = "web.1") -> Effect:
 
 
 def named_hooks(port: int, **settings: Any) -> WebhookTarget:
-    """A webhook to hooks.test, whose address is that of the receiver."""
+    """Build a webhook to hooks.test, whose address is that of the receiver."""
     return WebhookTarget(
         f"https://hooks.test:{port}/hooks",
         (SECRET,),
@@ -68,7 +68,7 @@ def named_hooks(port: int, **settings: Any) -> WebhookTarget:
 
 @pytest.mark.req("RS-8", **NO_ENGINE)
 def test_sends_over_tls_to_the_host_that_the_certificate_names(tmp_path: Path) -> None:
-    """The address was looked up once; the certificate is asked for the name all the same."""
+    """The address was looked up once; the certificate must still match the name."""
     authority = Authority(tmp_path)
     with serve_webhooks(context=secured(authority.issue("hooks.test"))) as server:
         target = named_hooks(server.server_address[1], trust=authority.trust())
@@ -356,7 +356,7 @@ def test_lets_through_a_public_address_and_what_is_allowed_by_name() -> None:
 
 
 def test_connects_to_the_address_that_was_checked_and_to_no_other() -> None:
-    """A resolver that answers otherwise the second time finds that nobody asks it."""
+    """A resolver with another answer the second time is not asked again."""
     asked = []
 
     def rebinding(host: str, port: int) -> tuple[str, ...]:
@@ -446,7 +446,7 @@ def test_ends_a_program_that_takes_too_long_with_all_that_it_started(tmp_path: P
         f"open({str(note)!r}, 'w').write(f'{{child.pid}}\\n')",
         "time.sleep(60)",
     )
-    for seconds in (0.5, 2, 8, 32):  # until it has come as far as to start something
+    for seconds in (0.5, 2, 8, 32):  # until it has started its child
         target = CommandTarget(program(*lines), timeout_seconds=seconds)
         assert target.perform(KEY, effect()) == TargetFailed(
             "the program took too long and was ended"
@@ -458,7 +458,7 @@ def test_ends_a_program_that_takes_too_long_with_all_that_it_started(tmp_path: P
 
 
 def is_running(pid: int) -> bool:
-    """Whether the process runs; one that nobody has asked for its end does not."""
+    """Return whether the process runs; a zombie does not."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):

@@ -1,4 +1,4 @@
-"""What writers remember of the end of the log: whatever they forget, they know that they did."""
+"""What writers cache of the end of the log: whatever they drop, they know that they dropped it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Interruptions:
 def test_postgres_knows_what_it_forgot(
     seed: int, line: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Interrupted before each line of ``learn`` in turn, and told the same facts again."""
+    """Interrupted before each line of ``add`` in turn, and given the same facts again."""
     monkeypatch.setattr(postgres_recent, "PAIRS_MAX", 4)
     print(f"seed {seed}")
     dice = random.Random(seed)
@@ -69,9 +69,9 @@ def test_postgres_knows_what_it_forgot(
         newest.update(log)
         for stop in (line, 0):
             unlearnt = [fact for fact in log if fact[1] > memory.head]
-            with Interruptions(postgres_recent.LogTail.learn.__code__, stop):
+            with Interruptions(postgres_recent.LogTail.add.__code__, stop):
                 try:
-                    memory.learn(unlearnt, head)
+                    memory.add(unlearnt, head)
                 except Interrupted:
                     assert stop
 
@@ -79,7 +79,7 @@ def test_postgres_knows_what_it_forgot(
         for pair in PAIRS:
             found = newest.get(pair, 0)
             assert memory.newest(pair) == found or (found <= memory.floor)
-    assert memory.floor > 0  # it forgot
+    assert memory.floor > 0  # it dropped the facts
 
 
 @pytest.mark.parametrize("step", ["never", "meet", "note", "leave"])
@@ -109,7 +109,7 @@ def test_sqlite_knows_what_it_forgot(seed: int, step: str, monkeypatch: pytest.M
                 ours = facts()
                 for (name, type), position in ours:
                     memory.note(name, type, position)
-                if dice.random() < 0.9:  # else it did not land
+                if dice.random() < 0.9:  # otherwise it did not commit
                     log += ours
                     memory.leave(len(log))
         except Interrupted:
@@ -121,7 +121,7 @@ def test_sqlite_knows_what_it_forgot(seed: int, step: str, monkeypatch: pytest.M
 def check_sqlite(
     memory: sqlite_recent.OwnWrites, log: list[tuple[tuple[str, str], Position]]
 ) -> None:
-    """Every boundary that was read since then is judged as the log says."""
+    """Check every boundary that was read since then: it is judged as the log requires."""
     for seen in range(memory.since, len(log) + 1):
         for name in NAMES:
             for types in (None, frozenset(TYPES[:1]), frozenset(TYPES)):

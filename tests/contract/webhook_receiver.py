@@ -23,7 +23,7 @@ Answer = Callable[[BaseHTTPRequestHandler], None]
 
 
 class Receiver(ThreadingHTTPServer):
-    """Keeps what it was sent, and answers as it is told."""
+    """Keeps the requests that it receives, and answers as configured."""
 
     daemon_threads = True
 
@@ -81,9 +81,10 @@ def webhook(place: str, **settings: Any) -> WebhookTarget:
 
 
 def verified(secret: str, headers: dict[str, str], body: bytes, now: datetime) -> Any:
-    """What the stock library makes of a request that it got now.
+    """Verify a request that was received now, with the stock library.
 
     Raises:
+
         WebhookVerificationError.
     """
     with patch("standardwebhooks.webhooks.datetime", wraps=datetime) as clock:

@@ -107,7 +107,7 @@ class RecordDemand(Struct, frozen=True):
     order_id: str
 
 
-# The one slice here: its composite makes the exact pair an index. Nobody runs it in this suite.
+# The one slice here: its composite makes the exact pair an index. This suite never executes it.
 record_demand = Slice(
     name="record-demand",
     command=RecordDemand,
@@ -164,7 +164,7 @@ TALLIES = Collection(
 SCHEMA = Schema(VOCABULARY, (ITEMS, NOTES, TALLIES))
 
 
-# ── words ─────────────────────────────────────────────────────────────────────────────────────────
+# ── short forms ───────────────────────────────────────────────────────────────────────────────────
 
 
 def told(
@@ -175,13 +175,13 @@ def told(
     once: CommitKey | None = None,
     meta: Meta = NO_META,
 ) -> Commit:
-    """A commit of these facts."""
+    """Build a commit of these facts."""
     made = tuple(value if isinstance(value, Fact) else VOCABULARY.fact(value) for value in values)
     return Commit(at, meta, made, tuple(on), tuple(writes), once)
 
 
 def land(store: Store, commit: Commit) -> Receipt:
-    """Commit it. Raises: what the store answered, if that is an error."""
+    """Commit it. Raises: the store's answer, if that is an error."""
     (outcome,) = store.commit(commit)
     if isinstance(outcome, TidegateError):
         raise outcome
@@ -189,24 +189,24 @@ def land(store: Store, commit: Commit) -> Receipt:
 
 
 def append(store: Store, *values: Struct | Fact, at: datetime = T0) -> Receipt:
-    """Facts without any condition."""
+    """Append facts without any condition."""
     return land(store, told(*values, at=at))
 
 
 def clause(*types: type[Struct], tags: str | Sequence[str] = (), contains: bool = False) -> Clause:
-    """A clause over these types, or over every type if none is named."""
+    """Build a clause over these types, or over every type if none is named."""
     found = frozenset((tags,) if isinstance(tags, str) else tags)
     names = frozenset(known.__name__ for known in types) or None
     return Clause(names, found, Match.CONTAINS if contains else Match.EXACT)
 
 
 def about(*types: type[Struct], tags: str | Sequence[str] = (), contains: bool = False) -> Query:
-    """A query of one clause."""
+    """Build a query of one clause."""
     return Query((clause(*types, tags=tags, contains=contains),))
 
 
 def seen(store: Store, query: Query, guard: Query | None = None, after: Position = 0) -> Boundary:
-    """The boundary of a read."""
+    """Return the boundary of a read."""
     return demand_boundary(store.read(query, guard=guard, after=after), query)
 
 
@@ -219,7 +219,7 @@ def values(events: Sequence[Event]) -> list[Struct]:
 
 
 def whole_feed(store: Store, after: Position = 0, limit: int = 500) -> list[Event]:
-    """Everything after a position, by pages."""
+    """Read everything after a position, page by page."""
     found: list[Event] = []
     while page := store.feed(after=after, limit=limit).events:
         found += page
@@ -232,7 +232,7 @@ def item(name: str) -> Key:
 
 
 def row(**fields: str | int | None) -> bytes:
-    """The bytes of an item."""
+    """Encode an item."""
     return codec.encode(Item(**fields))  # type: ignore[arg-type]
 
 
@@ -241,14 +241,14 @@ def put(key: Key, data: bytes, expect: Position = ABSENT, fact: int = 0) -> Put:
 
 
 def stored(store: Store, key: Key) -> Record:
-    """The row, which must be there."""
+    """Return the row, which must exist."""
     (record,) = store.get(key)
     assert record is not None, f"{key} is absent"
     return record
 
 
 def write(store: Store, *writes: Write) -> Position:
-    """Commit these writes without a fact; answers the number that they took."""
+    """Commit these writes without a fact. Return the number that they took."""
     receipt = land(store, told(writes=writes))
     assert receipt.first == receipt.last
     return receipt.last

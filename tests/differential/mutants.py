@@ -187,19 +187,19 @@ class SqliteForgets(SqliteRecent):
 class PostgresForgets(PostgresRecent):
     """Drops its older half without a word."""
 
-    def learn(self, facts: Iterable[tuple[Pair, Position]], head: Position) -> None:
+    def add(self, facts: Iterable[tuple[Pair, Position]], head: Position) -> None:
         floor = self.floor
-        super().learn(facts, head)
+        super().add(facts, head)
         self.floor = floor
 
 
 class FloorOfBefore(PostgresWriter):
     """Looks up what lies below the floor that its memory had before it caught up."""
 
-    def _caught_up(self, found: list[Row]) -> PostgresRecent:
-        before = self._recent
+    def _update_tail(self, found: list[Row]) -> PostgresRecent:
+        before = self._tail
         floor = 0 if before is None else before.floor
-        recent = super()._caught_up(found)
+        recent = super()._update_tail(found)
         if recent is not before:
             return recent
         judged_by = copy(recent)
@@ -220,8 +220,8 @@ MEMORY_BUGS: tuple[tuple[str, str, type[Any]], ...] = (
 class VoidOnlyInMind(SlotLog):
     """A reader walks past an old hole without closing it, so that its writer can still land."""
 
-    def _closed(self, hole: int) -> Item | None:
-        return void_slot(hole) if self._sightings.ripe(hole) else None
+    def _void_hole(self, hole: int) -> Item | None:
+        return void_slot(hole) if self._history.is_old(hole) else None
 
 
 # ── bugs that only a race shows ───────────────────────────────────────────────────────────────────

@@ -53,7 +53,7 @@ SIZES: dict[str, dict[str, float]] = {
         "PAGE_SLOTS_MAX": 2,
         # A reader closes the number of a writer that is slower than this.
         "GRACE_SECONDS": 0.002,
-        "SIGHTING_SECONDS": 0.001,
+        "HISTORY_STEP_SECONDS": 0.001,
     },
     "dynamodb.rows": {"PAGE_ITEMS_MIN": 1, "PAGE_ITEMS_MAX": 2},
 }

@@ -46,7 +46,7 @@ from tidegate.control.queries.fleet_picture import FleetPictures
 from tidegate.control.queries.reads import Reads
 from tidegate.control.storage.archive.loop import ArchiveLoop
 from tidegate.control.storage.garbage_collection import GarbageCollector
-from tidegate.control.worker import Counters
+from tidegate.control.worker_loops import Counters
 from tidegate.domain.access import roles, steps
 from tidegate.domain.access.roles import VERBS, Role, Verb
 from tidegate.domain.access.steps import STEPS, Step, VersionRule

@@ -63,8 +63,9 @@ from tidegate.domain.hosts.states import (
     ProbeStatus,
 )
 from tidegate.domain.hosts.transition_steps import deadline_of, prior_closure
-from tidegate.domain.rollouts import report_slices
-from tidegate.domain.rollouts.report_slices import ReportEvent, ReserveDispatch
+from tidegate.domain.rollouts import order_slices, report_slices, skip_slices
+from tidegate.domain.rollouts.order_slices import ReserveDispatch
+from tidegate.domain.rollouts.report_slices import ReportEvent
 from tidegate.domain.rollouts.rows import GATES, TALLIES, RolloutTally, tally_key
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.engines.memory import MemoryStore
@@ -302,7 +303,15 @@ TOLERATE = Slice(
 )
 VOCABULARY = Vocabulary(
     (*hosts.FACTS, *facts("rollout_event", TallySet, ClosureQuarantinedHere)),
-    (*hosts.SLICES, *report_slices.SLICES, SET_TALLY, SET_QUARANTINE, TOLERATE),
+    (
+        *hosts.SLICES,
+        *report_slices.SLICES,
+        *order_slices.SLICES,
+        *skip_slices.SLICES,
+        SET_TALLY,
+        SET_QUARANTINE,
+        TOLERATE,
+    ),
 )
 SCHEMA = Schema(
     VOCABULARY, (*hosts.COLLECTIONS, TALLIES, GATES, QUARANTINE, CHANNEL_STOPS, FLEET_HOSTS)
@@ -367,7 +376,7 @@ class HostReports(SampleControl):
         said: dict[str, Any] = NAMED | {"target_closure": NEW, "wave": 0, "policy": HostPolicy()}
         slots = tuple(BudgetSlot(name, 2) for name in budgets)
         return self.run(
-            report_slices.reserve_dispatch, ReserveDispatch(**(said | {"budgets": slots} | changes))
+            order_slices.reserve_dispatch, ReserveDispatch(**(said | {"budgets": slots} | changes))
         )
 
     def report(self, event: AgentEvent) -> list[Any]:

@@ -44,20 +44,21 @@ from tidegate.domain.hosts.states import HostPolicy, HostState, OnFailure
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.rollouts.clearance import ClearRollout, clear_rollout
 from tidegate.domain.rollouts.facts import OpenedWave
+from tidegate.domain.rollouts.order_slices import ReserveDispatch, reserve_dispatch
 from tidegate.domain.rollouts.promotion import PromoteRelease, PromotionResult, promote_release
 from tidegate.domain.rollouts.report_slices import (
     ObserveHost,
     ReportEvent,
-    ReserveDispatch,
-    SkipHost,
-    SkipHostByHand,
     observe_host,
     report_event,
-    reserve_dispatch,
+)
+from tidegate.domain.rollouts.rows import Rollout, RolloutTally, rollout_key, tally_key
+from tidegate.domain.rollouts.skip_slices import (
+    SkipHost,
+    SkipHostByHand,
     skip_host,
     skip_host_by_hand,
 )
-from tidegate.domain.rollouts.rows import Rollout, RolloutTally, rollout_key, tally_key
 from tidegate.domain.rollouts.states import Clearance, RolloutState
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel import codec

@@ -27,7 +27,7 @@ from tidegate.domain.access.reasons import REASON_BYTES_MAX
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires, HostEdge, WaveSpec
 from tidegate.domain.channels.rows import Freeze, Quarantined, Rung
 from tidegate.domain.fleet.rows import Budget, Host
-from tidegate.domain.gates.checks import GATES, UNSTAGED
+from tidegate.domain.gates.checks import GATES
 from tidegate.domain.gates.dispatch_pass import (
     gate_changes,
     latecomers,
@@ -38,6 +38,7 @@ from tidegate.domain.gates.dispatch_pass import (
     survey,
 )
 from tidegate.domain.gates.explain import explain, judge
+from tidegate.domain.gates.host_checks import UNSTAGED
 from tidegate.domain.gates.inputs import (
     BlockedHosts,
     FleetState,

@@ -194,7 +194,7 @@ def test_tightens_at_once_loosens_with_the_next_plan_and_bounds_nothing_once_rem
 
 
 def test_stops_at_a_slot_that_is_freed_twice() -> None:
-    with pytest.raises(AssertionError, match="nobody took"):
+    with pytest.raises(AssertionError, match="was not taken"):
         step_budget(Budget(budget_id="all"), freeing("web-00", "all"), T0)
 
 

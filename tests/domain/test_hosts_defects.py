@@ -60,7 +60,8 @@ from tidegate.domain.hosts.refusals import (
 from tidegate.domain.hosts.report_json import event_from_json, event_to_json
 from tidegate.domain.hosts.slices import ExpireDeadline, expire_deadline
 from tidegate.domain.hosts.states import Deadline, HostState
-from tidegate.domain.rollouts.report_slices import ObserveHost, SkipHost, observe_host, skip_host
+from tidegate.domain.rollouts.report_slices import ObserveHost, observe_host
+from tidegate.domain.rollouts.skip_slices import SkipHost, skip_host
 from tidegate.errors import IllegalTransition, InvalidInput
 from tidegate.kernel.replay import differences
 

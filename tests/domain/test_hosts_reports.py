@@ -73,11 +73,10 @@ from tidegate.domain.rollouts.facts import RolloutTerminal
 from tidegate.domain.rollouts.report_slices import (
     ObserveHost,
     ReportEvent,
-    SkipHost,
     observe_host,
     report_event,
-    skip_host,
 )
+from tidegate.domain.rollouts.skip_slices import SkipHost, skip_host
 from tidegate.domain.rollouts.states import RolloutState
 from tidegate.errors import IllegalTransition, InvalidInput, LimitExceeded
 from tidegate.kernel.model import COST_MAX

@@ -11,7 +11,7 @@ from tidegate.domain.composition import FOLDS
 from tidegate.domain.hosts.facts import DispatchCancelled, HostSkipped
 from tidegate.domain.hosts.refusals import OrderCancelled, RolloutIsHalted
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts.machine import state_of_counts
+from tidegate.domain.rollouts.counted_state import state_of_counts
 from tidegate.domain.rollouts.rows import RolloutTally, tally_key
 from tidegate.domain.rollouts.states import OPEN, Clearance, RolloutState
 from tidegate.errors import IllegalTransition, InvalidInput

@@ -20,6 +20,7 @@ from tidegate.domain.composition import FOLDS
 from tidegate.domain.hosts.facts import HostSkipped, HostStateChanged
 from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import HostState, OnFailure
+from tidegate.domain.rollouts.counted_state import state_of_counts
 from tidegate.domain.rollouts.facts import (
     OperatorClearance,
     RolloutConcluded,
@@ -33,7 +34,6 @@ from tidegate.domain.rollouts.facts import (
     WaveSkipped,
 )
 from tidegate.domain.rollouts.folds import rollout_tallies, step_tally
-from tidegate.domain.rollouts.machine import state_of_counts
 from tidegate.domain.rollouts.names import channel_of, ref_of
 from tidegate.domain.rollouts.refusals import RolloutInvariant
 from tidegate.domain.rollouts.rows import (

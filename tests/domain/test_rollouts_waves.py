@@ -191,7 +191,7 @@ def test_counts_the_delay_again_when_a_host_is_no_longer_through() -> None:
 def test_refuses_a_wave_before_its_time() -> None:
     tally = after(opened(1, 1, members={"delay_seconds": 60}), *through())
     advanced = WaveAdvanced(rollout_id=ROLLOUT, at=T0, from_wave=0, to_wave=1)
-    with pytest.raises(RolloutInvariant, match="may not go yet"):
+    with pytest.raises(RolloutInvariant, match="may not start yet"):
         step(tally, advanced, T0 + MINUTE - timedelta(seconds=1))
     assert step(tally, advanced, T0 + MINUTE)[0].current_wave == 1
 
@@ -247,6 +247,22 @@ def test_continues_nothing_that_goes_by_itself_or_is_halted(fleet: MemoryFleet) 
 
 def skip(fleet: MemoryFleet, rollout_id: str, wave: str) -> None:
     fleet.execute(skip_wave, SkipWave(rollout_id=rollout_id, wave=wave, **BY))
+
+
+@pytest.mark.req("OP-9", "RO-12", **pure)
+def test_starts_the_next_wave_once_when_a_tolerated_failure_follows_its_delay(
+    fleet: MemoryFleet,
+) -> None:
+    """Seed 3860 of the walks: the failure and its skip each advanced the wave."""
+    rollout_id = fleet.promote("web.1", 1, 1, members={"delay_seconds": 60}, failures_max=1)
+    fleet.clock.now += timedelta(seconds=61)
+    fleet.start(rollout_id, "w0-0")
+    skip(fleet, rollout_id, "w0")
+    fleet.clock.now += timedelta(seconds=61)
+    fleet.fail(rollout_id, "w0-0")
+
+    assert [(f.from_wave, f.to_wave) for f in fleet.events(WaveAdvanced)] == [(0, 1)]
+    assert fleet.tally(rollout_id).current_wave == 1
 
 
 @pytest.mark.req("OP-9", **pure)

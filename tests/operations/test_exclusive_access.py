@@ -169,7 +169,7 @@ def register(url: str) -> Register:
     """Who is there, as the table of DynamoDB says."""
     pace = RetryPace()
     with closing(open_table(url, pace)) as transport:
-        return Presence(transport, pace, alone=False, lease=SHORT)._change(lambda found: found)
+        return Presence(transport, pace, alone=False, lease=SHORT)._update(lambda found: found)
 
 
 def await_alone(url: str, lease: float = LEASE_SECONDS) -> ExitStack:

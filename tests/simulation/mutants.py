@@ -24,14 +24,21 @@ from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
 from tidegate.domain.fleet import folds as fleet
 from tidegate.domain.fleet.rows import Budget
-from tidegate.domain.gates import checks, dispatch_pass, explain
+from tidegate.domain.gates import checks, context, dispatch_pass, explain, rollout_checks
 from tidegate.domain.gates.edges import judge_edge
 from tidegate.domain.hosts import activation, machine as hosts
 from tidegate.domain.hosts.facts import DispatchAck, DispatchReserved, HostJoined
 from tidegate.domain.hosts.rows import HostRecord
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.hosts.transition_steps import due_in
-from tidegate.domain.rollouts import machine as rollouts, report_slices
+from tidegate.domain.rollouts import (
+    counted_state,
+    host_steps,
+    machine as rollouts,
+    order_slices,
+    preconditions,
+    report_slices,
+)
 from tidegate.domain.rollouts.rows import ROLLOUTS, RolloutTally
 from tidegate.kernel.model import Commit, Put, Receipt
 from tidegate.simulate import control_plane
@@ -140,7 +147,7 @@ def repeat_refused() -> Patches:
 
 def cursor_moved_by_joins() -> Patches:
     """When all hosts of a wave have their order, the next wave has come."""
-    join = rollouts._join
+    join = host_steps.join
 
     def moving(tally: RolloutTally, event: Any, now: datetime) -> Any:
         after, effects = join(tally, event, now)
@@ -158,39 +165,39 @@ def wave_passed_for_good() -> Patches:
     passed may fail, and be tried again together with the waves behind it.
     """
     return [
-        _for(checks, "tallies", reached=lambda tally: tally.current_wave),
-        (report_slices, "_demand_turn", lambda tally, wave: None),
+        _for(context, "tallies", reached=lambda tally: tally.current_wave),
+        (preconditions, "demand_turn", lambda tally, wave: None),
     ]
 
 
 def soak_from_open() -> Patches:
     """The soak is measured from the order, not from the moment in which the target runs."""
-    activated = activation._activated
+    activated = activation._activate
 
     def early(record: HostRecord, at: datetime, now: datetime, *, assumed: bool) -> Any:
         after, effects = activated(record, at, now, assumed=assumed)
         due_at = due_in(record.dispatched_at, record.policy.soak_seconds)
         return replace(after, soak_due_at=due_at), effects
 
-    return [(activation, "_activated", early)]
+    return [(activation, "_activate", early)]
 
 
 def quarantine_not_loaded() -> Patches:
     """Rows of quarantine are written and never looked at."""
-    sight = reader.FleetReader._sight
+    sight = reader.FleetReader._gate_input
 
     def blind(self: reader.FleetReader, rollout_id: str, *, hosts: bool) -> Any:
         return with_members(sight(self, rollout_id, hosts=hosts), quarantined=None)
 
     return [
-        (reader.FleetReader, "_sight", blind),
-        (report_slices, "_demand_unquarantined", lambda row: None),
+        (reader.FleetReader, "_gate_input", blind),
+        (preconditions, "demand_unquarantined", lambda row: None),
     ]
 
 
 def halted_still_dispatching() -> Patches:
     """A host failed, and orders go out as if nothing had happened."""
-    under_way = report_slices._demand_under_way
+    under_way = preconditions.demand_under_way
 
     def unhalted(tally: RolloutTally, wave: int, now: datetime, *, late: bool) -> None:
         under_way(replace(tally, halted_at=None), wave, now, late=late)
@@ -203,8 +210,8 @@ def halted_still_dispatching() -> Patches:
     return [
         _for(dispatch_pass, "checks", GATES=open_gates),
         (dispatch, "wants_orders", wanting),
-        (report_slices, "_demand_under_way", unhalted),
-        (rollouts, "_demand_unhalted", lambda tally, event: None),
+        (preconditions, "demand_under_way", unhalted),
+        (counted_state, "demand_unhalted", lambda tally, event: None),
     ]
 
 
@@ -214,13 +221,13 @@ def budget_without_reservations() -> Patches:
     def reserved(budget: Budget, fact: DispatchReserved) -> Budget:
         return replace(budget, in_flight=budget.in_flight + 1)
 
-    def counting(look: checks.GateContext, host_id: str) -> checks.Block | None:
-        standings = (seen.row for seen in look.sight.standings.values())
+    def counting(look: context.GateContext, host_id: str) -> context.Block | None:
+        standings = (seen.row for seen in look.rollout.standings.values())
         reserved = sum(row.busy and row.state is HostState.PENDING for row in standings)
         for slot in look.slots_of(host_id):
             taken = look.state.budgets[slot.budget_id].row.in_flight - reserved
             if taken >= slot.slots:
-                return checks.Block(f"budget {slot.budget_id}: {taken} in flight")
+                return context.Block(f"budget {slot.budget_id}: {taken} in flight")
         return None
 
     gates = tuple(
@@ -282,7 +289,10 @@ def freeze_not_seen_by_gates() -> Patches:
 
 def stops_not_seen_by_rows() -> Patches:
     """A dispatcher that looked before a freeze or a hold sends orders after it."""
-    return [_for(report_slices, "channel_stops", demand_unstopped=lambda *given: None)]
+    return [
+        _for(room, "channel_stops", demand_unstopped=lambda *given: None)
+        for room in (report_slices, order_slices)
+    ]
 
 
 def stops_not_seen_at_the_acknowledgement() -> Patches:
@@ -304,20 +314,20 @@ def wave_not_seen_by_gates() -> Patches:
 
 def wave_not_seen_by_rows() -> Patches:
     """Whoever names the wrong wave gets its order."""
-    dispatchable = report_slices._demand_dispatchable
+    dispatchable = preconditions._demand_dispatchable
 
     def anyway(tally: RolloutTally, wave: int) -> None:
         dispatchable(tally, min(wave, tally.current_wave))
 
     return [
-        (report_slices, "_demand_dispatchable", anyway),
-        (report_slices, "_demand_turn", lambda tally, wave: None),
+        (preconditions, "_demand_dispatchable", anyway),
+        (preconditions, "demand_turn", lambda tally, wave: None),
         *_joins_anyway(),
     ]
 
 
 def _joins_anyway() -> Patches:
-    join = rollouts._join
+    join = host_steps.join
 
     def anyway(tally: RolloutTally, event: Any, now: datetime) -> Any:
         return join(tally, replace(event, wave=min(event.wave, tally.current_wave)), now)
@@ -331,7 +341,7 @@ def edge_opened_by_an_idle_channel() -> Patches:
     def idle(edge: ChannelEdge, *looks_at: Any) -> Any:
         return judge_edge(replace(edge, require=EdgeRequires.IDLE), *looks_at)
 
-    return [_for(checks, "edges", judge_edge=idle)]
+    return [_for(rollout_checks, "edges", judge_edge=idle)]
 
 
 BUGS: Mapping[str, Callable[[], Patches]] = {

@@ -51,10 +51,10 @@ class OneHost:
 
     def flush(self, agent: SimulatedAgent) -> None:
         while agent.journal and not self._is_refusing:
-            agent.accepted(agent.journal.popleft())
+            agent.confirm(agent.journal.popleft())
         if agent.journal:
             error = IllegalTransition("host", "Pending", "ActivationStarted")
-            agent.refused(agent.journal[0], error)
+            agent.drop_refused(agent.journal[0], error)
 
     def wait(self, seconds: float) -> None:
         until = self._now + timedelta(seconds=seconds)
@@ -68,7 +68,7 @@ class OneHost:
         self.agent.rates = replace(CALM, activation=Span(activation, activation))
         self.agent.take(order)
         entry = self.agent.journal.popleft()
-        self.agent.accepted(entry)
+        self.agent.confirm(entry)
 
     def give_up(self) -> None:
         """Refuse the report that the switch started, as of a host that was given up."""

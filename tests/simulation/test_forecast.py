@@ -120,7 +120,7 @@ def test_a_host_that_was_never_heard_is_silent_since_it_enrolled() -> None:
 
     (host,) = world.control_plane.fleet_reader.hosts()
     assert host.silent_since == host.enrolled_at
-    assert {"HostSilent", "HostSkipped", "RolloutTerminal"} <= world.watch.types
+    assert {"HostSilent", "HostSkipped", "RolloutTerminal"} <= world.watch.model.types
 
 
 def test_many_hosts_are_stood_for_by_few() -> None:

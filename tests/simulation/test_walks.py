@@ -14,9 +14,9 @@ from tests.quick import more
 from tests.simulation.mutants import planted
 from tests.simulation.walks import Walk, WalkingOperator, draw_walk, walk
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, WaveSpec
-from tidegate.domain.gates import waits
+from tidegate.domain.gates import gate_waits
 from tidegate.domain.gates.checks import GATES
-from tidegate.simulate.invariants import InvariantViolation
+from tidegate.simulate.violations import InvariantViolation
 from tidegate.simulate.world import World
 
 WALKS = more(10, long=5_000)
@@ -83,7 +83,7 @@ def test_walks_find_a_planted_bug(bug: str, sign: str) -> None:
 @pytest.mark.long
 def test_walks_notice_a_wait_that_explain_does_not_name() -> None:
     """Were the waits at gates left out, nothing would say why a held rollout does not move."""
-    with patch.object(waits, "_at_gates", lambda look, state, rollout_id: ()):
+    with patch.object(gate_waits, "list_gate_waits", lambda look, state, rollout_id: ()):
         assert "OP-10: nothing says why" in _first_violation()
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import fields, replace
 
-from tidegate.control.operations.promotion import Promote, RollBackChannel
+from tidegate.control.operations.promotion_planning import Promote, RollBackChannel
 from tidegate.domain.channels.facts import (
     ChannelEdge,
     ChannelPolicy,

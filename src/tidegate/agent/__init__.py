@@ -1,17 +1,19 @@
-"""The agent of a host: takes orders, switches, probes, rolls back by itself, and reports.
+"""The agent of a host: takes orders, switches, probes, rolls back on failure, and reports.
 
-config.py, errors.py           what an operator sets; what goes wrong
+config.py, errors.py           the operator's settings; the agent's errors
 identity.py, client.py         the host's key; HTTP, signed
-host_facts.py                  what this machine is
-journal.py                     twins and unsent reports on disk
+host_facts.py                  system, kernel and addresses of this machine
+journal.py                     host records and unsent reports on disk
 manifest.py                    whether an order agrees with the signed manifest
-content.py, drivers.py         what is fetched and verified; how it becomes what runs
-probes.py, probe_schedule.py   whether it is healthy, and when to ask
-order_runs.py                  what follows from what: one thread, no network
+content.py, drivers.py         fetch and verify artifacts; switch to them
+probes.py, probe_schedule.py   health checks, and when each is due
+order_runs.py                  the life of an order: one thread, no network
+soaks.py                       its soak: probes after the switch
 loop.py                        the threads around it
 command.py                     ``tidegate agent``
 install.py, install_report.py  ``tidegate agent install``
 program.py                     ``tidegate-agent``, where no server is installed
 
-It runs the control plane's own machine of a host (``domain.hosts``), so that both sides agree.
+The agent keeps a copy of the host's record for each rollout: its twin. Both sides step it with the
+same state machine (``domain.hosts``), so that they agree.
 """

@@ -1,7 +1,8 @@
-"""HTTP as an agent speaks it: a session by the host's key, a MAC on every request.
+"""The agent's HTTP client: a session proved by the host's key, and a MAC on every request.
 
-Whatever is not the server's own word (no answer, a proxy's page, an overload) is ``ServerAway`` and
-may be tried again. What the server says is ``RefusedByServer``, with the code of its problem.
+If there is no response, or one that is not from Tidegate (a proxy's page), or the server is
+overloaded, ``ServerAway`` is raised: retry later. If the server refuses the request,
+``RefusedByServer`` is raised with the code of the problem document.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from tidegate.clock import Clock
 from tidegate.domain.hosts import protocol
 
 CONNECT_SECONDS: Final = 5.0
-ANSWER_SECONDS: Final = 15.0  # for a whole exchange, however it is slow
+ANSWER_SECONDS: Final = 15.0  # for a whole exchange
 DOWNLOAD_SECONDS: Final = 300.0  # for a listing or a file
 ANSWER_BYTES_MAX: Final = 4 * 1024 * 1024
 LISTING_BYTES_MAX: Final = 64 * 1024 * 1024  # 10,000 files with long paths and addresses
-CONNECTIONS_MAX: Final = 8  # poller, sender and switcher ask at the same time
-RENEWED_BEFORE: Final = timedelta(minutes=3)  # a session's end
-PASSING: Final = frozenset({408, 425, 429})  # and all of 500 on
-# Somebody else was faster: the same request may work the next time.
+CONNECTIONS_MAX: Final = 8  # poller, sender and switcher send requests at once
+RENEWED_BEFORE: Final = timedelta(minutes=3)  # the end of a session
+PASSING: Final = frozenset({408, 425, 429})  # and every status from 500 on
+# Another request was faster: a retry may succeed.
 CONFLICTS: Final = frozenset(
     {"attempts_exhausted", "boundary_moved", "version_conflict", "condition_failed", "lease_held"}
 )
@@ -61,17 +62,17 @@ for _answer in (
 
 
 class AgentAnswer(msgspec.Struct, frozen=True):
-    """What the server answered, read whole."""
+    """A response, with its whole body."""
 
     status: int
     content: bytes
 
 
 class AgentClient:
-    """One server, asked as one host. Threads may share it.
+    """Requests of one host to one server. Threads may share it.
 
-    Every exchange has one deadline and a limit on the bytes of its answer. Bodies are asked for
-    as they are: what comes compressed is refused, because it may be larger than it looks.
+    Every exchange has a deadline and a limit on the bytes of its response. Compressed responses
+    are refused, because a small one may decompress to a large one.
     """
 
     def __init__(
@@ -91,7 +92,7 @@ class AgentClient:
         self._clock = clock
         self._host_id = host_id
         self._session: protocol.SessionAnswer | None = None
-        self._opening = Lock()
+        self._session_lock = Lock()
         self._http = httpx2.Client(
             base_url=server,
             headers={
@@ -109,54 +110,54 @@ class AgentClient:
     def close(self) -> None:
         self._http.close()
 
-    # ── at the door ──
+    # ── enrollment and sessions ──
 
     def enroll(self, token: str) -> protocol.EnrollmentAnswer:
-        """Trade a one-time token for the registration of our key. Raises: ServerAway, Answered."""
+        """Register our key with a one-time token. Raises: ServerAway, RefusedByServer."""
         public = self._key.public
         proof = self._key.proof(protocol.enrollment_message(token, public))
-        return self._enrolled({"token": token, "public_key": public, "proof": proof})
+        return self._enroll({"token": token, "public_key": public, "proof": proof})
 
     def join(self, token: str, host_id: str) -> protocol.EnrollmentAnswer:
-        """Take a new name with a join token. Raises: ServerAway, Answered."""
+        """Register under a new name with a join token. Raises: ServerAway, RefusedByServer."""
         public = self._key.public
         proof = self._key.proof(protocol.join_message(token, host_id, public))
-        return self._enrolled(
+        return self._enroll(
             {"token": token, "host_id": host_id, "public_key": public, "proof": proof}
         )
 
-    def _enrolled(self, body: dict[str, str]) -> protocol.EnrollmentAnswer:
-        enrolled = _decoded(self._sent("POST", "/v1/agent/enroll", body), protocol.EnrollmentAnswer)
+    def _enroll(self, body: dict[str, str]) -> protocol.EnrollmentAnswer:
+        enrolled = _decode(self._send("POST", "/v1/agent/enroll", body), protocol.EnrollmentAnswer)
         self._host_id = enrolled.host_id
         return enrolled
 
-    def _opened(self) -> protocol.SessionAnswer:
-        """A session with some time left."""
-        with self._opening:
+    def _open_session(self) -> protocol.SessionAnswer:
+        """Return a session that does not expire soon; open one if needed."""
+        with self._session_lock:
             session = self._session
             if session is None or self._clock() >= session.expires_at - RENEWED_BEFORE:
                 time = int(self._clock().timestamp())
                 nonce = token_hex(NONCE_BYTES)
                 proof = self._key.proof(protocol.session_message(self._host_id, time, nonce))
                 body = {"host_id": self._host_id, "time": time, "nonce": nonce, "proof": proof}
-                session = _decoded(
-                    self._sent("POST", "/v1/agent/session", body), protocol.SessionAnswer
+                session = _decode(
+                    self._send("POST", "/v1/agent/session", body), protocol.SessionAnswer
                 )
                 self._session = session
             return session
 
-    # ── what agents ask and say ──
+    # ── the requests of an agent ──
 
     def dispatch(self, wait_seconds: int) -> protocol.Order | None:
-        """The host's order; None: there was none so long. Raises: ServerAway, Answered."""
+        """Poll for an order; None: none came in time. Raises: ServerAway, RefusedByServer."""
         path = f"/v1/agent/dispatch?wait={wait_seconds}"
-        answer = self._asked("GET", path, seconds=wait_seconds + self._answer_seconds)
-        return None if answer.status == 204 else _decoded(answer, protocol.Order)
+        answer = self._request("GET", path, seconds=wait_seconds + self._answer_seconds)
+        return None if answer.status == 204 else _decode(answer, protocol.Order)
 
     def report(self, reports: Sequence[Mapping[str, Any]]) -> tuple[protocol.ReportResult, ...]:
-        """What became of each, in their order. Raises: ServerAway, Answered."""
-        answer = self._asked("POST", "/v1/agent/events", {"reports": list(reports)})
-        answers = _decoded(answer, protocol.ReportsAnswer).answers
+        """Send reports; return a result for each, in order. Raises: ServerAway, RefusedByServer."""
+        answer = self._request("POST", "/v1/agent/events", {"reports": list(reports)})
+        answers = _decode(answer, protocol.ReportsAnswer).answers
         if len(answers) != len(reports):
             raise agent_errors.ServerAway(f"{len(answers)} answers to {len(reports)} reports")
         return answers
@@ -168,10 +169,10 @@ class AgentClient:
         rollouts: Sequence[str] = (),
         facts: protocol.HostFacts | None = None,
     ) -> protocol.HeartbeatAnswer:
-        """Say that we live and what runs; facts only if they changed.
+        """Report that the agent is alive and what runs; host facts only if they changed.
 
         Raises:
-            ServerAway, Answered.
+            ServerAway, RefusedByServer.
         """
         body: dict[str, Any] = {
             "agent_version": version,
@@ -180,33 +181,33 @@ class AgentClient:
         }
         if facts is not None:
             body["facts"] = facts
-        return _decoded(self._asked("POST", "/v1/agent/heartbeat", body), protocol.HeartbeatAnswer)
+        return _decode(self._request("POST", "/v1/agent/heartbeat", body), protocol.HeartbeatAnswer)
 
     def manifest(self, channel: str) -> bytes:
-        """The channel's manifest, as it was signed. Raises: ServerAway, Answered."""
-        return self._asked("GET", f"/v1/agent/manifest/{channel}").content
+        """Fetch the channel's signed manifest. Raises: ServerAway, RefusedByServer."""
+        return self._request("GET", f"/v1/agent/manifest/{channel}").content
 
     def listing(self, content: str) -> protocol.ReleaseContent:
-        """The files of a release. Raises: ServerAway, RefusedByServer."""
-        answer = self._asked(
+        """Fetch the file list of a release. Raises: ServerAway, RefusedByServer."""
+        answer = self._request(
             "GET", content, seconds=self._download_seconds, bytes_max=LISTING_BYTES_MAX
         )
-        return _decoded(answer, protocol.ReleaseContent)
+        return _decode(answer, protocol.ReleaseContent)
 
     def file(self, content: str, hashed: str, bytes_max: int, write: Write, start: int = 0) -> None:
         """Write the bytes of a file from ``start`` on, piece by piece as they arrive.
 
         Raises:
-            ContentMismatch: the whole has more bytes than ``bytes_max``. ServerAway: they did not
-            all come; what came was written. RefusedByServer.
+            ContentMismatch: the whole file has more bytes than ``bytes_max``. ServerAway: the
+            download broke off; what arrived was written. RefusedByServer.
         """
         path = f"{content}/blobs/{hashed}"
         seconds = self._download_seconds
-        self._asked("GET", path, seconds=seconds, bytes_max=bytes_max, write=write, start=start)
+        self._request("GET", path, seconds=seconds, bytes_max=bytes_max, write=write, start=start)
 
     # ── requests ──
 
-    def _asked(
+    def _request(
         self,
         method: str,
         path: str,
@@ -217,20 +218,20 @@ class AgentClient:
         write: Write | None = None,
         start: int = 0,
     ) -> AgentAnswer:
-        """Send a request under the session. Open another one if the server does not know it."""
-        session = self._opened()
+        """Send a request in the session. If the server rejects the session, open a new one."""
+        session = self._open_session()
         rest = (seconds, bytes_max, write, start)
         try:
-            return self._sent(method, path, body, session, *rest)
+            return self._send(method, path, body, session, *rest)
         except agent_errors.RefusedByServer as answered:
-            if answered.status != UNPROVED or answered.said not in RENEWING:
+            if answered.status != UNPROVED or answered.problem_code not in RENEWING:
                 raise
-        with self._opening:
+        with self._session_lock:
             if self._session is session:
                 self._session = None
-        return self._sent(method, path, body, self._opened(), *rest)
+        return self._send(method, path, body, self._open_session(), *rest)
 
-    def _sent(
+    def _send(
         self,
         method: str,
         path: str,
@@ -241,7 +242,7 @@ class AgentClient:
         write: Write | None = None,
         start: int = 0,
     ) -> AgentAnswer:
-        """``write`` takes the body of a success, from ``start`` on, in place of the answer."""
+        """Send one request. A successful body goes to ``write``, from ``start`` on, if given."""
         content = b"" if body is None else msgspec.json.encode(body)
         headers = {} if body is None else {"content-type": "application/json"}
         if start:
@@ -255,7 +256,7 @@ class AgentClient:
             request.headers["authorization"] = _authorization(request, session, self._clock())
         try:
             with self._deadline.within(seconds):
-                return _checked(self._exchange(request, bytes_max, write, start))
+                return _check_status(self._exchange(request, bytes_max, write, start))
         except BodyTooLong as error:
             if write is not None:
                 raise agent_errors.ContentMismatch(f"{path}: {error}") from None
@@ -265,12 +266,12 @@ class AgentClient:
                 f"{method} {path}: {type(error).__name__} {error}"
             ) from None
         except OSError as error:
-            if write is not None:  # the disk may have failed, not the network
+            if write is not None:  # from ``write``: the disk may have failed
                 raise
             raise agent_errors.ServerAway(
                 f"{method} {path}: {type(error).__name__} {error}"
             ) from None
-        except RuntimeError as error:  # it was closed: we are stopping
+        except RuntimeError as error:  # the client was closed: the agent is stopping
             raise agent_errors.ServerAway(str(error)) from None
 
     def _exchange(
@@ -292,16 +293,18 @@ class AgentClient:
 
 
 def _write_from(response: httpx2.Response, bytes_max: int, write: Write, start: int) -> None:
-    """Write a body from ``start`` on, also if the server or a proxy sent all of it.
+    """Write a body from ``start`` on, even if the server or a proxy sent the whole file.
 
     Raises:
-        ServerAway: it is another part. BodyTooLong.
+        ServerAway: the response holds another range. BodyTooLong.
     """
-    known = start  # bytes of the answer that we have already
+    known = start  # leading bytes of the response to skip: they are on disk
     if response.status_code == PARTIAL:
-        said = response.headers.get("content-range", "")
-        if not said.startswith(f"bytes {start}-"):
-            raise agent_errors.ServerAway(f"asked for the bytes from {start} on, got {said[:80]!r}")
+        found = response.headers.get("content-range", "")
+        if not found.startswith(f"bytes {start}-"):
+            raise agent_errors.ServerAway(
+                f"asked for the bytes from {start} on, got {found[:80]!r}"
+            )
         known, bytes_max = 0, bytes_max - start
     for piece in pieces_of(response, bytes_max):
         if known >= len(piece):
@@ -324,22 +327,22 @@ def _authorization(request: httpx2.Request, session: protocol.SessionAnswer, now
     )
 
 
-def _checked(answer: AgentAnswer) -> AgentAnswer:
+def _check_status(answer: AgentAnswer) -> AgentAnswer:
     status = answer.status
     if status < 300:
         return answer
     try:
         problem = _problem.decode(answer.content)
-        said, detail = problem["code"], problem.get("detail")
+        code, detail = problem["code"], problem.get("detail")
     except (msgspec.MsgspecError, KeyError):
-        raise agent_errors.ServerAway(f"an answer {status} that is none of Tidegate's") from None
-    if status < 400 or status >= 500 or status in PASSING or said in CONFLICTS:
-        raise agent_errors.ServerAway(f"{status} {said}: {detail}")
-    raise agent_errors.RefusedByServer(status, str(said), str(detail), problem)
+        raise agent_errors.ServerAway(f"status {status}, but not from a Tidegate server") from None
+    if status < 400 or status >= 500 or status in PASSING or code in CONFLICTS:
+        raise agent_errors.ServerAway(f"{status} {code}: {detail}")
+    raise agent_errors.RefusedByServer(status, str(code), str(detail), problem)
 
 
-def _decoded(answer: AgentAnswer, shape: type[T]) -> T:
+def _decode(answer: AgentAnswer, shape: type[T]) -> T:
     try:
         return decoders.decoder(shape).decode(answer.content)
     except msgspec.MsgspecError as error:
-        raise agent_errors.ServerAway(f"an answer that is no {shape.__name__}: {error}") from None
+        raise agent_errors.ServerAway(f"a response that is no {shape.__name__}: {error}") from None

@@ -1,4 +1,4 @@
-"""``tidegate agent``: enroll if need be, then work until a signal says stop."""
+"""``tidegate agent``: enroll if this host is new, then run until INT or TERM."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ LINE: Final = "%(asctime)s %(levelname)s %(message)s"
 
 
 def run(file: str, token_file: str | None = None, state_directory: str | None = None) -> None:
-    """Run the agent of this host, as the settings in the file say; enroll it if it is new.
+    """Run the agent of this host with the settings of the file; enroll it if it is new.
 
     Raises:
-        InvalidAgentSetting, NotEnrolled, StateHeld, StateFormatRefused, JournalDamaged, Answered.
+        InvalidAgentSetting, NotEnrolled, StateHeld, StateFormatRefused, JournalDamaged,
+        RefusedByServer.
     """
     settings = config.load(Path(file), state=state_directory)
     logging.basicConfig(level=logging.INFO, format=LINE, stream=sys.stderr)
@@ -67,7 +68,7 @@ def run(file: str, token_file: str | None = None, state_directory: str | None = 
 def _enroll(
     state: Path, settings: config.AgentSettings, key: identity.HostKey, file: str | None
 ) -> EnrollmentAnswer:
-    """Raises: NotEnrolled, InvalidAgentSetting, Answered."""
+    """Raises: NotEnrolled, InvalidAgentSetting, RefusedByServer."""
     token = os.environ.get(TOKEN, "")
     if file is not None:
         try:
@@ -82,15 +83,15 @@ def _enroll(
         )
     client = AgentClient(settings.server, key, system_clock)
     try:
-        enrolled = _traded(client, token, settings.host or gethostname().lower())
+        enrolled = _register(client, token, settings.host or gethostname().lower())
     finally:
         client.close()
     identity.save_enrollment(state, enrolled)
     return enrolled
 
 
-def _traded(client: AgentClient, token: str, name: str) -> EnrollmentAnswer:
-    """The host's registration; a server that is away or busy is waited for."""
+def _register(client: AgentClient, token: str, name: str) -> EnrollmentAnswer:
+    """Register the host; retry while the server is away or busy."""
     back_off = BackOff(ENROLL_SECONDS_MAX)
     for _ in range(ENROLL_ATTEMPTS_MAX):
         try:

@@ -1,4 +1,4 @@
-"""What an operator sets for an agent: one TOML file, every member checked at the start.
+"""The agent's settings: one TOML file. Every member is checked at the start.
 
 server = "https://tidegate.example"
 state = "/var/lib/tidegate-agent"
@@ -41,7 +41,7 @@ class ChannelSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """
 
     driver: DriverName
-    """How the agent switches to a release. `fake` only says that it did, for demonstrations."""
+    """How the agent switches to a release. `fake` only pretends to, for demonstrations."""
     root: str = ""
     """Of the driver `symlink`: the directory that holds `releases/` and the link `current`."""
     command: tuple[str, ...] = ()
@@ -68,12 +68,12 @@ class AgentSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     channel.
     """
     host: str = ""
-    """The name under which this host enrolls with a join token. Empty: the machine's host name."""
+    """The name that this host enrolls under with a join token. Empty: the machine's host name."""
     poll_seconds: Annotated[int, msgspec.Meta(ge=1, le=WAIT_SECONDS_MAX)] = 30
     """How long the server may hold a poll for orders open."""
     tick_seconds: Seconds = 5.0
-    """How often the agent looks at the time: probes that are due, a soak that is over, a failure
-    that lasts.
+    """How often the agent checks what is due: probes, the end of a soak, a failure that lasts too
+    long.
     """
     heartbeat_seconds: Seconds = 60.0
     """How often the agent reports what the host runs. It also reports after each switch."""
@@ -93,7 +93,7 @@ decoders.build(AgentSettings)
 
 
 def load(file: Path, **flags: str | None) -> AgentSettings:
-    """The settings of a file; flags that are given win over its members.
+    """Load the settings of a file; flags win over its members.
 
     Raises:
         InvalidAgentSetting: names the member, what was found and what is allowed.
@@ -123,7 +123,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _check_members(found: dict[str, Any]) -> None:
-    """That there is nothing but settings; whether all are there, their types tell."""
+    """Refuse unknown settings and drivers. Missing ones are found by the conversion."""
     _demand_known("", found, AgentSettings)
     channels = found.get("channels")
     for name, channel in channels.items() if isinstance(channels, dict) else ():

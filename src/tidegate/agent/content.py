@@ -1,12 +1,12 @@
-"""Content by digest: what was fetched is laid down, verified whole, and only then given its name.
+"""Artifacts on disk: fetch the files, verify them, then rename the directory to its digest.
 
-    listing = the closure? ──▶ each file = its hash? ──▶ .incoming-… ──▶ sha256-<hex>, one rename
+    listing = the digest? ──▶ each file = its hash? ──▶ .incoming-… ──▶ sha256-<hex>, one rename
 
-A file comes from the server by its hash, or from the address of its reference.
+A file is fetched from the server by its hash, or from the address of its reference.
 
-Which paths are allowed and how the digest is made is ``tidegate.domain.content``, as on the server.
-A program gets mode 0755, all else 0644, whatever the agent's umask is. Links are made last, when
-all files are written, and only those that lead to something of the same tree.
+``tidegate.domain.content`` defines the allowed paths and the digest, here and on the server.
+Programs get mode 0755 and other files 0644, whatever the agent's umask is. Links are created last,
+after all files, and only if they point into the same tree.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _NAME = re.compile(r"sha256-([0-9a-f]{64})")
 
 
 class Source(Protocol):
-    """Where content comes from; ``content`` is the address that an order names."""
+    """Where artifacts are fetched; ``content`` is the address that an order names."""
 
     def listing(self, content: str) -> ReleaseContent:
         """Raises: ServerAway, RefusedByServer."""
@@ -51,16 +51,16 @@ class Source(Protocol):
         write: Callable[[bytes], object],
         start: int = 0,
     ) -> None:
-        """Write the bytes from ``start`` on; ``bytes_max`` is for the whole file.
+        """Write the bytes from ``start`` on; ``bytes_max`` limits the whole file.
 
         Raises:
-            ContentMismatch: it is longer than that. ServerAway, RefusedByServer.
+            ContentMismatch: the file is longer. ServerAway, RefusedByServer.
         """
         ...
 
 
 def name_of(closure: str) -> str:
-    """The directory of a closure. Raises: ContentMismatch: it is not a digest."""
+    """The directory name of an artifact. Raises: ContentMismatch: it is not a digest."""
     found = _DIGEST.fullmatch(closure)
     if found is None:
         raise ContentMismatch(
@@ -70,7 +70,7 @@ def name_of(closure: str) -> str:
 
 
 def closure_of(name: str) -> str:
-    """The closure of a directory; empty: it is none of ours."""
+    """The artifact of a directory; empty: the agent did not create the directory."""
     found = _NAME.fullmatch(name)
     return "" if found is None else f"sha256:{found[1]}"
 
@@ -82,32 +82,32 @@ def provide(
     source: Source,
     references: References = HTTP_ALONE,
 ) -> Path:
-    """The directory of this closure below ``place``, fetched unless it is there and intact.
+    """Return the artifact's directory below ``place``; fetch it unless it is there and intact.
 
-    What an attempt that was cut off has brought is not fetched again.
+    Files that an interrupted attempt has fetched are not fetched again.
 
     Raises:
-        ContentMismatch: what is offered is something else.
-        ServerAway, Answered: as the source says. ReferenceAway, ReferenceRefused: as the place of
-        a reference says. OSError: the disk.
+        ContentMismatch: the source offers something else.
+        ServerAway, RefusedByServer: from the source. ReferenceAway, ReferenceRefused: from the
+        address of a reference. OSError: from the disk.
     """
     final = place / name_of(closure)
     if final.is_dir() and _holds(final, closure):
         return final
-    files = _check(source.listing(content).files, closure).files
+    files = _check_listing(source.listing(content).files, closure).files
     incoming = place / f"{INCOMING}{final.name}"
     incoming.mkdir(parents=True, exist_ok=True)
-    _remove_links(incoming)  # an attempt that was cut off may have made them
+    _remove_links(incoming)  # an interrupted attempt may have made them
     for listed in files:
         path = incoming / listed.path
-        if listed.link is not None or _is_laid_down(listed, path):
+        if listed.link is not None or _is_complete(listed, path):
             continue
         path.parent.mkdir(parents=True, exist_ok=True)
         if listed.uri is None:
-            _lay_down(listed, path, content, source)
+            _fetch_file(listed, path, content, source)
         else:
             references.fetch(listed, listed.uri, path)
-    # Last, when nothing is written any more: so no write can go through a link.
+    # Last, when all files are written: so no write can go through a link.
     for listed in files:
         if listed.link is not None:
             path = incoming / listed.path
@@ -118,14 +118,14 @@ def provide(
         raise ContentMismatch(f"what lies in {incoming.name} is not {closure}", expected=closure)
     _sync(incoming)
     if final.exists():
-        _remove(final)  # somebody changed it
+        _remove(final)  # its content was changed
     os.replace(incoming, final)
     _sync(place)
     return final
 
 
 def keep_only(place: Path, closures: set[str]) -> None:
-    """Remove the content of all others, and what a crash left."""
+    """Remove all other artifacts, and unfinished ones."""
     names = {name_of(closure) for closure in closures if _DIGEST.fullmatch(closure)}
     for path in place.iterdir():
         if path.name not in names and (closure_of(path.name) or path.name.startswith(INCOMING)):
@@ -133,15 +133,15 @@ def keep_only(place: Path, closures: set[str]) -> None:
 
 
 def _remove(path: Path) -> None:
-    """First its name goes: half a directory is never found under it."""
+    """Rename the directory, then delete it: its name never holds half an artifact."""
     doomed = path.with_name(f"{INCOMING}gone-{path.name.removeprefix(INCOMING)}")
     rmtree(doomed, ignore_errors=True)
     os.replace(path, doomed)
     rmtree(doomed)
 
 
-def _check(files: Iterable[entries.File], closure: str) -> manifests.FileManifest:
-    """The listed files, if they are the closure and their paths are ones that the server takes.
+def _check_listing(files: Iterable[entries.File], closure: str) -> manifests.FileManifest:
+    """Return the listed files if they have this digest and valid paths.
 
     Raises:
         ContentMismatch, ReferenceRefused.
@@ -161,19 +161,19 @@ def _check(files: Iterable[entries.File], closure: str) -> manifests.FileManifes
     return manifest
 
 
-def _lay_down(listed: entries.File, path: Path, content: str, source: Source) -> None:
-    """Write a file of the server's with its mode, durable.
+def _fetch_file(listed: entries.File, path: Path, content: str, source: Source) -> None:
+    """Fetch a file from the server; write it durably, with its mode.
 
-    What a broken download brought stays there, and the next attempt asks for the rest alone. After
-    any other failure nothing is left there.
+    If the download breaks off, what arrived is kept and the next attempt fetches only the rest.
+    After any other failure the file is removed.
     """
     try:
         with _open_own(path) as file:
             os.fchmod(file.fileno(), listed.mode)
-            hashed, size = _take_up(file, listed)
+            hashed, size = _hash_partial(file, listed)
             is_resumed = bool(size)
             found = _fetch_rest(listed, file, hashed, size, content, source)
-            if found is not None and is_resumed:  # what lay here may have been the damaged part
+            if found is not None and is_resumed:  # the part from before may have been damaged
                 file.seek(0)
                 file.truncate()
                 found = _fetch_rest(listed, file, sha256(), 0, content, source)
@@ -189,14 +189,14 @@ def _lay_down(listed: entries.File, path: Path, content: str, source: Source) ->
 
 
 def _open_own(path: Path) -> BinaryIO:
-    """The file to write, with what an earlier attempt left. No link is followed."""
+    """Open the file with what an earlier attempt wrote. Links are not followed."""
     if path.is_symlink():
         path.unlink()
     return os.fdopen(os.open(path, OPENED, 0o600), "r+b")
 
 
-def _take_up(file: BinaryIO, listed: entries.File) -> tuple[Hash, int]:
-    """The hash and the number of the bytes that are there. More than there may be are dropped."""
+def _hash_partial(file: BinaryIO, listed: entries.File) -> tuple[Hash, int]:
+    """Hash and count the bytes on disk; drop them if they cannot be the start of this file."""
     hashed, size = sha256(), 0
     while piece := file.read(PIECE_BYTES):
         hashed.update(piece)
@@ -213,7 +213,7 @@ def _take_up(file: BinaryIO, listed: entries.File) -> tuple[Hash, int]:
 def _fetch_rest(
     listed: entries.File, file: BinaryIO, hashed: Hash, size: int, content: str, source: Source
 ) -> ContentMismatch | None:
-    """Write what is missing; how the whole differs from what was listed, if it does."""
+    """Fetch and append the missing bytes; return an error if the file is not the listed one."""
 
     def write(piece: bytes) -> None:
         nonlocal size
@@ -238,14 +238,14 @@ def _hash(path: Path) -> str:
         return file_digest(file, "sha256").hexdigest()
 
 
-def _is_laid_down(listed: entries.File, path: Path) -> bool:
+def _is_complete(listed: entries.File, path: Path) -> bool:
     if path.is_symlink() or not path.is_file() or S_IMODE(path.stat().st_mode) != listed.mode:
         return False
     return _hash(path) == listed.sha256
 
 
 def _holds(directory: Path, closure: str) -> bool:
-    """Whether exactly this content lies there, programs executable and all else not."""
+    """Whether the directory holds exactly this artifact, with the right executable bits."""
     files: list[entries.File] = []
     try:
         for path in _walk(directory):
@@ -253,7 +253,7 @@ def _holds(directory: Path, closure: str) -> bool:
                 return False
             files.append(_entry(path, path.relative_to(directory).as_posix()))
         return manifests.FileManifest(files).digest == closure
-    except (Invalid, TooLarge):  # somebody put something there that no release has
+    except (Invalid, TooLarge):  # it holds something that no release can have
         return False
 
 
@@ -269,7 +269,7 @@ def _entry(path: Path, name: str) -> entries.File:
 
 
 def _walk(directory: Path) -> Iterator[Path]:
-    """All that is no directory below this one; no link is followed."""
+    """Files and links below a directory; links are not followed."""
     for root, directories, names in os.walk(directory):
         for name in (*directories, *names):
             path = Path(root, name)

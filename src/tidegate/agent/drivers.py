@@ -1,10 +1,10 @@
-"""Drivers: how a closure becomes what runs, and what runs now.
+"""Drivers: how a host switches to an artifact, and which one runs now.
 
     symlink   <root>/current ──▶ releases/sha256-…      swapped by one rename
     command   an argv with TIDEGATE_TARGET, TIDEGATE_PRIOR, TIDEGATE_CONTENT; no shell
-    fake      says yes
+    fake      records the artifact and does nothing
 
-A switch may be repeated: after a crash it is, and must come to the same end.
+A switch is repeated after a crash, so it must be idempotent.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ CURRENT: Final = "current"
 
 @dataclass(frozen=True, slots=True)
 class Switched:
-    """The closure runs."""
+    """The artifact runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """It will run after a reboot, because this component cannot be swapped live."""
+    """The artifact will run after a reboot: this component cannot be swapped live."""
 
     component: str
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchFailed:
-    """It could not be brought to run."""
+    """The switch failed; the artifact does not run."""
 
     exit_code: int
     stderr_tail: str
@@ -59,9 +59,9 @@ SwitchOutcome = Switched | Staged | SwitchFailed
 
 @dataclass(frozen=True, slots=True)
 class SwitchRequest:
-    """Run this closure in place of the prior one.
+    """Run this artifact in place of the prior one.
 
-    ``content`` is where it is fetched; empty: on the way back, to what ran before and is here.
+    ``content`` is where it is fetched. It is empty for a rollback: the prior artifact is on disk.
     """
 
     closure: str
@@ -74,35 +74,39 @@ class SwitchRequest:
 
 
 class Driver(Protocol):
-    """One channel's way to run things."""
+    """Switches one channel's artifact on this host."""
 
     def current(self) -> str:
-        """The closure that runs; empty: none that we know."""
+        """The artifact that runs; empty: none, or an unknown one."""
         ...
 
     def switch(self, change: SwitchRequest) -> SwitchOutcome:
-        """Make the closure run.
+        """Switch to the artifact.
 
         Raises:
-            ServerAway: nothing was switched; try again.
+            ServerAway: nothing was switched; retry.
         """
         ...
 
     def keep(self, closures: set[str]) -> None:
-        """Nothing but these is gone back to."""
+        """Remove every other artifact: no rollback needs it."""
         ...
 
 
 def tail(text: bytes | str, limit: int = STDERR_BYTES) -> str:
-    """The end of a text, in so many bytes, cut where a character begins."""
+    """The last ``limit`` bytes of a text, without half a character at the start."""
     data = text.encode(errors="replace") if isinstance(text, str) else text
     return data[-limit:].decode(errors="ignore").replace("\0", "")
 
 
-def _placed(
+def _provide(
     change: SwitchRequest, place: Path, source: agent_content.Source, references: References
 ) -> Path:
-    """The content's directory. Raises: those of ``provide``; FileNotFoundError: no way back."""
+    """Return the artifact's directory.
+
+    Raises:
+        What ``provide`` raises. FileNotFoundError: the artifact to roll back to is gone.
+    """
     if not change.is_rollback:
         return agent_content.provide(change.closure, change.content, place, source, references)
     path = place / agent_content.name_of(change.closure)
@@ -112,7 +116,7 @@ def _placed(
 
 
 class SymlinkDriver:
-    """Content in a directory per closure, and one symbolic link to that which runs."""
+    """A directory per artifact, and one symbolic link to the one that runs."""
 
     def __init__(
         self, root: Path, source: agent_content.Source, references: References = HTTP_ALONE
@@ -132,8 +136,8 @@ class SymlinkDriver:
 
     def switch(self, change: SwitchRequest) -> SwitchOutcome:
         try:
-            placed = _placed(change, self._releases, self._source, self._references)
-            self._swap(placed.name)
+            place = _provide(change, self._releases, self._source, self._references)
+            self._swap(place.name)
         except UNPROVIDED as error:
             return SwitchFailed(EXIT_UNVERIFIED, tail(error.detail))
         except OSError as error:
@@ -160,7 +164,7 @@ _running = decoders.build(dict[str, str])
 
 
 class RunningArtifacts:
-    """What runs by the word of drivers that cannot look, one file for all channels."""
+    """What runs on each channel, for drivers that cannot detect it. One file for all."""
 
     def __init__(self, state: Path) -> None:
         self._path = state / "running.json"
@@ -181,7 +185,7 @@ class RunningArtifacts:
 
 
 class FakeDriver:
-    """For demonstrations: everything works, and nothing is done."""
+    """For demonstrations: every switch succeeds and does nothing."""
 
     def __init__(self, channel: str, running: RunningArtifacts) -> None:
         self._channel = channel
@@ -199,7 +203,7 @@ class FakeDriver:
 
 
 class CommandDriver:
-    """A program of the operator's. It gets verified content, and may be run again after a crash."""
+    """Runs a program of the operator with verified content; again after a crash."""
 
     def __init__(
         self,
@@ -225,8 +229,8 @@ class CommandDriver:
 
     def switch(self, change: SwitchRequest) -> SwitchOutcome:
         try:
-            placed = _placed(change, self._content, self._source, self._references)
-            outcome = self._run(change, placed)
+            place = _provide(change, self._content, self._source, self._references)
+            outcome = self._run(change, place)
         except UNPROVIDED as error:
             return SwitchFailed(EXIT_UNVERIFIED, tail(error.detail))
         except OSError as error:
@@ -241,7 +245,7 @@ class CommandDriver:
 
     def _run(self, change: SwitchRequest, place: Path) -> SwitchOutcome:
         self._end_orphan()
-        with self._stderr.open("wb") as stderr:  # no pipe: it may outlive us
+        with self._stderr.open("wb") as stderr:  # no pipe: the child may outlive the agent
             child = subprocess.Popen(
                 self._argv,
                 stdin=subprocess.DEVNULL,
@@ -256,7 +260,7 @@ class CommandDriver:
                 ),
                 start_new_session=True,
             )
-        self._child.write_text(f"{child.pid} {_started(child.pid)}")
+        self._child.write_text(f"{child.pid} {_start_time(child.pid)}")
         try:
             code = child.wait(self._seconds)
         except subprocess.TimeoutExpired:
@@ -265,26 +269,26 @@ class CommandDriver:
             return SwitchFailed(EXIT_TIMED_OUT, f"killed after {self._seconds:g} s")
         finally:
             self._child.unlink(missing_ok=True)
-        told = tail(self._stderr.read_bytes())
+        stderr_tail = tail(self._stderr.read_bytes())
         if code == 0:
             return Switched()
         if code == EXIT_DEFERRED:
-            return Staged(tail(told.strip(), REASON_BYTES) or "reboot")
-        return SwitchFailed(code if code > 0 else 128 - code, told)
+            return Staged(tail(stderr_tail.strip(), REASON_BYTES) or "reboot")
+        return SwitchFailed(code if code > 0 else 128 - code, stderr_tail)
 
     def _end_orphan(self) -> None:
-        """A child of an agent that was killed still runs: two at once must not be."""
+        """Kill a child that an earlier, killed agent left running: only one may run at once."""
         try:
             pid, started = self._child.read_text().split()
         except (OSError, ValueError):
             return
-        if started and started == _started(int(pid)):
+        if started and started == _start_time(int(pid)):
             os.killpg(int(pid), signal.SIGKILL)
         self._child.unlink(missing_ok=True)
 
 
-def _started(pid: int) -> str:
-    """When a process began, in ticks since the boot: with its number it is one process only."""
+def _start_time(pid: int) -> str:
+    """When a process started, in ticks since boot: with the pid it identifies one process."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
     except (OSError, IndexError):
@@ -292,7 +296,7 @@ def _started(pid: int) -> str:
 
 
 def environment(**more: str) -> Mapping[str, str]:
-    """What programs of the operator's see: our own surroundings without our own settings."""
+    """The environment of an operator's program: ours, without TIDEGATE_ variables."""
     kept = {name: text for name, text in os.environ.items() if not name.startswith("TIDEGATE_")}
     return {**kept, **more}
 

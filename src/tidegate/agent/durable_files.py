@@ -1,4 +1,4 @@
-"""Files that survive a power cut: a file has its whole new content or its whole old one."""
+"""Replace files atomically: after a power cut a file has its whole new or whole old content."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def replace_file(path: Path, content: bytes) -> None:
-    """Give a file this content, mode 0600; when this returns, it is durable. Raises: OSError."""
+    """Replace a file's content, mode 0600; it is durable on return. Raises: OSError."""
     new = path.with_name(f".{path.name}.new")
     with open(new, "wb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
         file.write(content)

@@ -1,4 +1,4 @@
-"""What goes wrong on a host, told apart by what the agent does about it."""
+"""Errors of the agent, by what the agent does about them."""
 
 from __future__ import annotations
 
@@ -6,88 +6,90 @@ from tidegate.errors import Conflict, Invalid, Refused, Unavailable
 
 
 class InvalidAgentSetting(Invalid):
-    """A setting of the agent is unknown, missing, or not of the form that it must have."""
+    """A setting of the agent is unknown, missing or invalid."""
 
     code = "invalid_agent_setting"
 
 
 class InvalidProbes(Invalid):
-    """The file of probes that is named cannot be read as one; nothing is activated without it."""
+    """The probe file is missing or invalid; nothing is activated without it."""
 
     code = "invalid_probes"
 
 
 class StateHeld(Conflict):
-    """Another agent works on this state directory; there is one per host."""
+    """Another agent uses this state directory; run one agent per host."""
 
     code = "agent_state_held"
 
 
 class StateFormatRefused(Invalid):
-    """An agent of another format wrote the state directory; it is neither read nor changed."""
+    """The state directory has the format of another agent version; it was not changed."""
 
     code = "agent_state_format"
 
 
 class JournalDamaged(Invalid):
-    """The journal holds something other than what was written; see what the disk did."""
+    """The agent's journal is damaged; check the disk."""
 
     code = "journal_damaged"
 
 
 class ManifestMemoryDamaged(Invalid):
-    """The versions of channel manifests cannot be read, so an old one could be replayed."""
+    """The file of manifest versions is damaged, so an old manifest could be replayed."""
 
     code = "manifest_memory_damaged"
 
 
 class NotEnrolled(Refused):
-    """The host has no identity yet: start the agent with a one-time token."""
+    """The host is not enrolled: start the agent with a one-time token."""
 
     code = "agent_not_enrolled"
 
 
 class InstallRefused(Refused):
-    """The agent cannot be installed like this; nothing was started."""
+    """The agent cannot be installed with these options; nothing was started."""
 
     code = "agent_install_refused"
 
 
 class ServerAway(Unavailable):
-    """The server did not answer, or could not for now; the same request may work later."""
+    """The server did not respond or is not available; the agent retries."""
 
     code = "server_away"
 
 
 class RefusedByServer(Refused):
-    """The server refused: ``code`` of the problem, and its further members."""
+    """The server refused a request of the agent."""
 
     code = "answered"
 
-    def __init__(self, status: int, said: str, detail: str, members: dict[str, object]) -> None:
-        super().__init__(f"{status} {said}: {detail}")
+    def __init__(
+        self, status: int, problem_code: str, detail: str, members: dict[str, object]
+    ) -> None:
+        super().__init__(f"{status} {problem_code}: {detail}")
         self.status = status
-        self.said = said
+        self.problem_code = problem_code
         self.members = members
 
 
 class ContentMismatch(Refused):
-    """What was fetched is not what the digest names; it is not activated."""
+    """The fetched content does not match its digest; it is not activated."""
 
     code = "content_mismatch"
 
 
 class ReferenceAway(ServerAway):
-    """The place of a referenced file did not answer, or could not for now; it may work later."""
+    """The address of a referenced file did not respond or is not available; the agent retries."""
 
     code = "reference_away"
 
 
 class ReferenceRefused(Refused):
-    """A referenced file is not to be had: its place says no, or this host's settings do."""
+    """A referenced file cannot be fetched: its address or this host's settings refuse it."""
 
     code = "reference_refused"
 
 
-# Why there is nothing to activate, for good: trying again cannot work.
+# Content cannot be fetched, and a retry cannot help.
 UNPROVIDED = (ContentMismatch, RefusedByServer, ReferenceRefused)

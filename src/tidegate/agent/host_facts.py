@@ -1,4 +1,4 @@
-"""What this machine is: its system, kernel, architecture and addresses, as heartbeats say it."""
+"""Facts about this machine for heartbeats: system, kernel, architecture and addresses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ IPV6_FILE: Final = Path("/proc/net/if_inet6")
 
 
 def read_host_facts() -> HostFacts:
-    """The facts of now. What cannot be read is left out."""
+    """Read the current facts. What cannot be read is empty."""
     release: dict[str, str] = {}
     with suppress(OSError):
         release = platform.freedesktop_os_release()
@@ -32,7 +32,7 @@ def read_host_facts() -> HostFacts:
 
 
 def _addresses() -> tuple[str, ...]:
-    """The addresses of this machine's interfaces that another machine may reach."""
+    """The addresses of this machine that are neither loopback nor link-local."""
     found = {*_ipv4_addresses(), *_ipv6_addresses()}
     usable = [
         address
@@ -48,7 +48,7 @@ def _ipv4_addresses() -> list[str]:
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
         for _, name in socket.if_nameindex():
             request = struct.pack("256s", name.encode()[:15])
-            with suppress(OSError):  # it has none
+            with suppress(OSError):  # the interface has no IPv4 address
                 answer = fcntl.ioctl(asking.fileno(), SIOCGIFADDR, request)
                 found.append(socket.inet_ntoa(answer[20:24]))
     return found

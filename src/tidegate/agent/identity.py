@@ -1,4 +1,4 @@
-"""Who this host is: its key, made here and never sent, and what the server knows it as.
+"""The identity of this host: its private key, which never leaves it, and its registration.
 
 <state>/key             Ed25519, 64 hexadecimal digits, mode 0600
 <state>/identity.json   the host's id, the log that it belongs to, the keys of its manifests
@@ -26,7 +26,7 @@ IDENTITY: Final = "identity.json"
 
 
 class HostKey:
-    """The host's private key; it signs, and is not seen."""
+    """The host's private key: it signs and cannot be read."""
 
     def __init__(self, key: Ed25519PrivateKey) -> None:
         self._key = key
@@ -42,10 +42,10 @@ class HostKey:
 
 @contextmanager
 def lock_state_directory(state: Path) -> Iterator[None]:
-    """The state directory, made if it is missing, for this process alone.
+    """Create the state directory if it is missing, and lock it for this process.
 
     Raises:
-        StateHeld: another agent has it. InvalidAgentSetting: it is open to others.
+        StateHeld: another agent uses it. InvalidAgentSetting: other users may read it.
     """
     state.mkdir(mode=0o700, parents=True, exist_ok=True)
     if state.stat().st_mode & 0o077:
@@ -64,7 +64,7 @@ def lock_state_directory(state: Path) -> Iterator[None]:
 
 
 def load_or_create_key(state: Path) -> HostKey:
-    """The key of this host, made at the first call. Raises: InvalidAgentSetting."""
+    """Load the host's key; the first call creates it. Raises: InvalidAgentSetting."""
     path = state / KEY
     if not path.exists():
         made = Ed25519PrivateKey.generate().private_bytes_raw().hex()
@@ -78,7 +78,7 @@ def load_or_create_key(state: Path) -> HostKey:
 
 
 def save_enrollment(state: Path, enrolled: EnrollmentAnswer) -> None:
-    """Keep what the server said at the enrollment."""
+    """Save the server's response to the enrollment."""
     durable_files.replace_file(state / IDENTITY, msgspec.json.encode(enrolled))
 
 
@@ -86,7 +86,7 @@ _enrolled = decoders.build(EnrollmentAnswer)
 
 
 def load_enrollment(state: Path) -> EnrollmentAnswer | None:
-    """What the host is known as; None: it was not enrolled. Raises: NotEnrolled."""
+    """Load the enrollment; None: there is none. Raises: NotEnrolled: it cannot be read."""
     try:
         return _enrolled.decode((state / IDENTITY).read_bytes())
     except FileNotFoundError:

@@ -1,10 +1,10 @@
-"""Install the agent as a systemd service: write its settings and its unit, start nothing.
+"""Install the agent as a systemd service: write its settings and unit; start nothing.
 
     as root   /etc/tidegate/agent.toml          /etc/systemd/system/tidegate-agent.service
     --user    ~/.config/tidegate/agent.toml     ~/.config/systemd/user/tidegate-agent.service
 
-Settings that exist are kept. The unit is ours: it is written again when it would differ, unless
-somebody else wrote the file. Its user and the further directories are read back from it.
+Existing settings are kept. The unit is rewritten when it would differ, unless another program or
+person wrote it. Its user and additional directories are read back from it.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ LockPersonality=yes
 SystemCallArchitectures=native
 SystemCallFilter=@system-service
 """
-# A manager of a user cannot make the mounts of the others.
+# systemd of a user cannot create the mounts that the other options need.
 _USER_SANDBOX: Final = """\
 NoNewPrivileges=yes
 RestrictRealtime=yes
@@ -56,7 +56,7 @@ SystemCallArchitectures=native
 
 
 class InstallPlaces(Struct, frozen=True, kw_only=True):
-    """Where things go."""
+    """The paths of settings, token, state and unit."""
 
     config: Path
     token: Path
@@ -66,21 +66,21 @@ class InstallPlaces(Struct, frozen=True, kw_only=True):
 
 
 class InstallRequest(Struct, frozen=True, kw_only=True):
-    """What an operator asks for. ``server`` and ``channels`` are for settings that are new."""
+    """The options of an installation. ``server`` and ``channels`` are for new settings."""
 
     program: tuple[str, ...]  # how the agent is started, with a full path
     places: InstallPlaces
     server: str = ""
     channels: tuple[tuple[str, str], ...] = ()  # name, root of the driver symlink
-    # Further directories for the programs that the agent starts. None said: as the unit has it, or
-    # none; an empty one: none.
+    # Additional directories for the programs that the agent starts. Empty: those of the existing
+    # unit, if any. One empty path: none.
     writable: tuple[str, ...] = ()
-    # A user of this machine. Empty: as the unit has it, else root, or who installs it with --user.
+    # A user of this machine. Empty: the user of the existing unit, or root; with --user yourself.
     run_as: str = ""
 
 
 class InstallFile(Struct, frozen=True, kw_only=True):
-    """A file as it shall be, and what is to be done for that."""
+    """A file to write or keep."""
 
     path: Path
     content: str
@@ -89,15 +89,15 @@ class InstallFile(Struct, frozen=True, kw_only=True):
 
 
 class InstallPlan(Struct, frozen=True, kw_only=True):
-    """The files, and the commands that the operator runs next."""
+    """The files to write, and the commands that the operator runs next."""
 
     files: tuple[InstallFile, ...]
     next: tuple[str, ...]
-    kept: tuple[str, ...] = ()  # what was not said now, and is as the unit that exists has it
+    kept: tuple[str, ...] = ()  # options taken from the existing unit
 
 
 def system_places() -> InstallPlaces:
-    """For the whole machine; writing needs root."""
+    """Paths for the whole machine; writing them needs root."""
     return InstallPlaces(
         config=Path("/etc/tidegate/agent.toml"),
         token=Path("/etc/tidegate/agent.token"),
@@ -107,7 +107,7 @@ def system_places() -> InstallPlaces:
 
 
 def user_places(home: Path) -> InstallPlaces:
-    """For one person."""
+    """Paths for one user."""
     return InstallPlaces(
         config=home / ".config/tidegate/agent.toml",
         token=home / ".config/tidegate/agent.token",
@@ -118,11 +118,11 @@ def user_places(home: Path) -> InstallPlaces:
 
 
 def plan_install(request: InstallRequest) -> InstallPlan:
-    """What is to be written, and what comes next. Writes nothing.
+    """Plan the files to write and the commands to run next. Writes nothing.
 
     Raises:
-        InstallRefused: something is missing, or a unit of somebody else is in the way.
-        InvalidAgentSetting: the settings that exist are wrong.
+        InstallRefused: an option is missing, or a unit exists that this command did not write.
+        InvalidAgentSetting: the existing settings are invalid.
     """
     places = request.places
     if places.config.exists():
@@ -136,14 +136,14 @@ def plan_install(request: InstallRequest) -> InstallPlan:
         )
         settings = None
     roots = _roots(request, settings)
-    whole, kept = _with_kept(request)
+    whole, kept = _fill_from_unit(request)
     unit = _plan_unit(places.unit, render_unit(whole, roots, settings))
     steps = _next_commands(whole, roots, settings)
     return InstallPlan(files=(config, unit), next=steps, kept=kept)
 
 
 def apply_install(plan: InstallPlan) -> None:
-    """Write the files of a plan that are new or differ. Raises: InstallRefused."""
+    """Write the new and changed files of a plan. Raises: InstallRefused."""
     for file in plan.files:
         if file.change == "keep":
             continue
@@ -162,12 +162,12 @@ def apply_install(plan: InstallPlan) -> None:
 def render_unit(
     request: InstallRequest, roots: Sequence[str], settings: AgentSettings | None
 ) -> str:
-    """The unit: the agent with as little of the machine as it needs."""
+    """Render the unit; its sandbox gives the agent only what it needs."""
     places = request.places
     start = (*request.program, "--config", str(places.config), "--token-file", str(places.token))
     lines = [
         MARK,
-        "# Run it again after a change of the settings: it keeps what is yours.",
+        "# Run it again after you change the settings: it keeps your options.",
         "[Unit]",
         "Description=Tidegate agent",
         "Wants=network-online.target",
@@ -176,12 +176,12 @@ def render_unit(
         "[Service]",
         "Type=exec",
         f"ExecStart={' '.join(map(_to_argument, start))}",
-        "# TERM lets a switch finish; the next start goes on from the journal.",
+        "# TERM lets a switch finish; the next start resumes from the journal.",
         "KillSignal=SIGTERM",
         "TimeoutStopSec=30",
         "Restart=always",
         "RestartSec=2",
-        "# 2: a setting is wrong; to start again would change nothing.",
+        "# 2: a setting is wrong; a restart would not help.",
         "RestartPreventExitStatus=2",
         "UMask=0022",
     ]
@@ -200,8 +200,8 @@ def render_unit(
     return "\n".join((*lines, "", _SANDBOX, "[Install]", "WantedBy=multi-user.target", ""))
 
 
-def _with_kept(request: InstallRequest) -> tuple[InstallRequest, tuple[str, ...]]:
-    """The request with what it leaves open as the unit has it, and that in words."""
+def _fill_from_unit(request: InstallRequest) -> tuple[InstallRequest, tuple[str, ...]]:
+    """Fill missing options from the existing unit; also return a line for each."""
     user, writable = _read_unit(request.places)
     kept = []
     if user and not request.run_as:
@@ -217,7 +217,7 @@ def _with_kept(request: InstallRequest) -> tuple[InstallRequest, tuple[str, ...]
 
 
 def _read_unit(places: InstallPlaces) -> tuple[str, tuple[str, ...]]:
-    """The user and the further directories of the unit that exists, if it is ours."""
+    """Read the user and additional directories of the existing unit, if we wrote it."""
     text = places.unit.read_text() if places.unit.exists() else ""
     if places.is_user or not text.startswith(MARK):
         return "", ()
@@ -230,18 +230,18 @@ def _read_unit(places: InstallPlaces) -> tuple[str, tuple[str, ...]]:
 
 
 def _other_user(request: InstallRequest) -> str:
-    """The user of the service, if it is not who installs it."""
+    """The user of the service; empty: root."""
     return "" if request.run_as == ROOT_USER else request.run_as
 
 
 def _own_state(request: InstallRequest, settings: AgentSettings | None) -> str | None:
-    """The state directory that the settings name; None: it is that which systemd makes."""
+    """The state directory of the settings; None: the default, which systemd creates."""
     usual = str(request.places.state)
     return None if settings is None or settings.state == usual else settings.state
 
 
 def _render_settings(request: InstallRequest) -> str:
-    """Raises: InstallRefused: the server or the channels are not said."""
+    """Raises: InstallRefused: the server or the channels are missing."""
     flags = {"--server URL": request.server, "--channel NAME=DIR": request.channels}
     missing = [flag for flag, given in flags.items() if not given]
     if missing:
@@ -261,7 +261,7 @@ def _render_settings(request: InstallRequest) -> str:
 
 
 def _roots(request: InstallRequest, settings: AgentSettings | None) -> list[str]:
-    """The directories that the driver symlink writes to."""
+    """The directories that the symlink driver writes to."""
     if settings is None:
         return [root for _, root in request.channels]
     return [channel.root for channel in settings.channels.values() if channel.root]
@@ -283,7 +283,7 @@ def _plan_unit(path: Path, content: str) -> InstallFile:
 def _next_commands(
     request: InstallRequest, roots: Sequence[str], settings: AgentSettings | None
 ) -> tuple[str, ...]:
-    """systemd does not start a unit of which a directory is missing."""
+    """The commands to run next. systemd does not start a unit if a directory is missing."""
     places, user = request.places, _other_user(request)
     owner = f" -o {quote(user)}" if user else ""
     make = f"install -d{owner}" if user else "mkdir -p"
@@ -308,12 +308,12 @@ def _next_commands(
 
 
 def _to_argument(word: str) -> str:
-    """An argument of a program, as systemd reads it: variables mean themselves."""
+    """Quote an argument for ExecStart; systemd expands no variables in it."""
     return _quote(word.replace("$", "$$"))
 
 
 def _quote(word: str) -> str:
-    """A word as systemd reads it: specifiers and quotes mean themselves."""
+    """Quote a word for a unit; systemd expands no specifiers in it."""
     escaped = word.replace("\\", "\\\\").replace("%", "%%").replace('"', '\\"')
     return f'"{escaped}"' if set(escaped) & set(" \t;'\"") else escaped
 
@@ -323,14 +323,14 @@ def _join(words: Iterable[str]) -> str:
 
 
 def _split(line: str) -> Iterator[str]:
-    """The words that were quoted."""
+    """Split a line of quoted words; the reverse of ``_join``."""
     for found in re.finditer(r'"((?:[^"\\]|\\.)*)"|(\S+)', line):
         word = found[2] if found[1] is None else found[1]
         yield re.sub(r"\\(.)", r"\1", word.replace("%%", "%"))
 
 
 def _toml(text: str) -> str:
-    """A basic string of TOML. Raises: InstallRefused."""
+    """Write a TOML basic string. Raises: InstallRefused."""
     if any(ord(letter) < 32 or ord(letter) == 127 for letter in text):
         raise InstallRefused(f"{text[:80]!r} has a control character")
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
@@ -338,5 +338,5 @@ def _toml(text: str) -> str:
 
 
 def default_places(is_user: bool) -> InstallPlaces:
-    """The places for this process."""
+    """The paths of this user, or of the whole machine."""
     return user_places(Path.home()) if is_user else system_places()

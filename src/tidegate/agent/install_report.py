@@ -1,4 +1,4 @@
-"""What ``agent install`` prints: what it wrote, that nothing runs yet, and what to do next."""
+"""The output of ``agent install``: what it wrote, and what to do next."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def install(
     writable: Sequence[str],
     run_as: str,
 ) -> Iterator[str]:
-    """Install the agent, or only say how. The lines to print.
+    """Install the agent, or only show how with ``is_dry``. Return the lines to print.
 
     Raises:
         InstallRefused, InvalidAgentSetting.

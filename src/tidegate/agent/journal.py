@@ -1,12 +1,12 @@
-"""The agent's memory: twins and reports in one append-only file, each line synced before it counts.
+"""The agent's journal: twins and reports in one append-only file, synced before they take effect.
 
-    T  a twin                  its order was taken, or it goes on from another point
-    S  said                    a report, and the twin after it: it waits for its confirmation
-    C  confirmed               all reports of a rollout up to this number are the server's
-    G  given up                what waited of a rollout is void; its twin is another one, or none
+    T  a twin                  an order was taken, or the twin was replaced
+    S  a report                and the twin after it; it waits for the server's confirmation
+    C  confirmed               the server has all reports of a rollout up to this number
+    G  given up                pending reports of a rollout are void; its twin is replaced or gone
 
-A line is ``<crc32 of the rest> <kind> <json>``. What a crash tore off is the last line, and was not
-acted upon: it is cut away. A bad line with good ones behind it is damage, and stops the agent.
+A line is ``<crc32 of the rest> <kind> <json>``. A crash can leave half of the last line; nothing
+was done because of it, so it is cut off. A bad line before good ones is damage and stops the agent.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from tidegate.domain.hosts import agent_side, facts, report_json, rows, states
 from tidegate.errors import InvalidInput
 
 FILE: Final = "journal"
-BYTES_MAX: Final = 4 * 1024 * 1024  # of one file: then it is written anew, without what is over
-TWINS_MAX: Final = 64  # kept of passages that are over, so that an old order is known again
+BYTES_MAX: Final = 4 * 1024 * 1024  # of one file: then it is rewritten without finished orders
+TWINS_MAX: Final = 64  # of finished orders, kept so that a repeated order is recognized
 CRC_CHARS: Final = 8
 
 
 class TwinLine(msgspec.Struct, frozen=True):
     record: rows.HostRecord
-    content: str  # where what it shall run is fetched
+    content: str  # where the artifact is fetched
 
 
 class ReportLine(msgspec.Struct, frozen=True):
@@ -63,7 +63,7 @@ _decoders: Final = {letter: decoders.build(kind) for letter, kind in KINDS.items
 
 @dataclass(frozen=True, slots=True)
 class PendingReport:
-    """A report that waits, and the twin as it was before it."""
+    """A report that the server has not confirmed, and the twin before it."""
 
     event: facts.AgentEvent
     before: rows.HostRecord
@@ -73,7 +73,7 @@ class Journal:
     """Twins by rollout, and the reports that the server has not confirmed, in order.
 
     Raises:
-        JournalDamaged: what is on disk was not written by us.
+        JournalDamaged: the file is not one that an agent of this version wrote.
     """
 
     def __init__(self, directory: Path, *, bytes_max: int = BYTES_MAX) -> None:
@@ -100,15 +100,15 @@ class Journal:
 
     @property
     def entries(self) -> Sequence[PendingReport]:
-        """What waits for the server, oldest first."""
+        """The reports that the server has not confirmed, oldest first."""
         return tuple(self._entries)
 
     def content(self, rollout_id: str) -> str:
-        """Where what the rollout's order named is fetched."""
+        """Where the artifact of the rollout's order is fetched."""
         return self._contents[rollout_id]
 
-    def numbered(self, rollout_id: str) -> int:
-        """The last report that counted of a rollout whose twin is gone."""
+    def last_number(self, rollout_id: str) -> int:
+        """The number of the last valid report of a rollout whose twin is gone."""
         return self._numbers.get(rollout_id, 0)
 
     def is_acknowledgement_pending(self, rollout_id: str) -> bool:
@@ -119,15 +119,15 @@ class Journal:
         )
 
     def append(self, *lines: JournalLine) -> None:
-        """Remember, durably: what happened is on disk when this returns."""
-        data = b"".join(map(_written, lines))
+        """Append lines; they are durable when this returns."""
+        data = b"".join(map(_encode, lines))
         if self._size + len(data) > self._bytes_max:
             self._rewrite()
         try:
             _write_all(self._file, data)
             os.fsync(self._file)
         except OSError:
-            os.ftruncate(self._file, self._size)  # what is half there would be damage later
+            os.ftruncate(self._file, self._size)  # half a line would be damage later
             os.lseek(self._file, self._size, os.SEEK_SET)
             raise
         self._size += len(data)
@@ -140,7 +140,7 @@ class Journal:
         match line:
             case TwinLine(record, content):
                 self._contents[record.rollout_id] = content
-                self._twins.pop(record.rollout_id, None)  # the newest stands last
+                self._twins.pop(record.rollout_id, None)  # so that the newest is last
                 self._twins[record.rollout_id] = record
             case ReportLine(event, after):
                 before = self._twins[after.rollout_id]
@@ -160,14 +160,14 @@ class Journal:
                     self._twins[rollout_id] = record
 
     def _read(self) -> int:
-        """Apply what is on disk; where the good part ends."""
+        """Apply the file; return where its good part ends."""
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
             return 0
         good = 0
         for raw in content.splitlines(keepends=True):
-            line = _line(raw)
+            line = _decode(raw)
             if line is None:
                 break
             try:
@@ -176,16 +176,16 @@ class Journal:
                 raise _damaged(good, f"what is there does not follow: {error}") from None
             good += len(raw)
         rest = content[good:]
-        if any(_line(raw) is not None for raw in rest.splitlines(keepends=True)):
+        if any(_decode(raw) is not None for raw in rest.splitlines(keepends=True)):
             raise _damaged(good, "a line is not what was written, and good ones follow")
         return good
 
-    # ── without what is over ──
+    # ── rewriting ──
 
     def _rewrite(self) -> None:
-        """The same memory in a new file, which takes the place of the old one at once."""
+        """Write the current state to a new file, and replace the old one with it."""
         new = self._path.with_name(f"{FILE}.new")
-        data = b"".join(map(_written, self._lines()))
+        data = b"".join(map(_encode, self._lines()))
         file = os.open(new, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         _write_all(file, data)
         os.fsync(file)
@@ -194,12 +194,12 @@ class Journal:
         os.close(self._file)
         self._file, self._size = file, len(data)
         self._twins, self._entries, self._contents, self._numbers = {}, [], {}, {}
-        for line in map(_line, data.splitlines(keepends=True)):
+        for line in map(_decode, data.splitlines(keepends=True)):
             assert line is not None, "what was just written is whole"
             self._apply(line)
 
     def _lines(self) -> Iterable[JournalLine]:
-        """What makes this memory: of each rollout the point before what waits, then what waits."""
+        """The lines of a new file: each twin before its pending reports, then those reports."""
         waiting: dict[str, list[PendingReport]] = {}
         for entry in self._entries:
             waiting.setdefault(entry.event.rollout_id, []).append(entry)
@@ -216,7 +216,7 @@ class Journal:
             yield ReportLine(report_json.event_to_json(entry.event), after)
 
     def _with_after(self) -> Iterable[tuple[PendingReport, rows.HostRecord]]:
-        """Each waiting report with the twin after it: that before the rollout's next one."""
+        """Each pending report with the twin after it, which is the twin before the next one."""
         latest = dict(self._twins)
         found = []
         for entry in reversed(self._entries):
@@ -230,16 +230,16 @@ def _is_over(twin: rows.HostRecord) -> bool:
     return twin.state in ended and not agent_side.is_rolling_back(twin)
 
 
-def _written(line: JournalLine) -> bytes:
+def _encode(line: JournalLine) -> bytes:
     rest = _LETTERS[type(line)].encode() + b" " + msgspec.json.encode(line)
     return b"%08x %s\n" % (crc32(rest), rest)
 
 
-def _line(raw: bytes) -> JournalLine | None:
-    """The line of these bytes; None: they are not one, or not all of it.
+def _decode(raw: bytes) -> JournalLine | None:
+    """Decode a line; None: it is damaged or incomplete.
 
     Raises:
-        JournalDamaged: they are whole, but another version's.
+        JournalDamaged: it is intact, but from another version.
     """
     checksum, space, rest = raw[:-1].partition(b" ")
     if not (raw.endswith(b"\n") and space and len(checksum) == CRC_CHARS):

@@ -1,13 +1,13 @@
-"""The threads of an agent around its passages, joined by one inbox.
+"""The threads of an agent around its orders, joined by one inbox.
 
     poller ──▶ │       │
-    sender ──▶ │ inbox │ ──▶ the loop: passages, journal ──▶ jobs and batches, handed out
+    sender ──▶ │ inbox │ ──▶ the loop: orders, journal ──▶ jobs and batches for the threads
     switcher ▶ │       │
     probers ─▶ │       │
 
-Only the loop's own thread touches the passages. The others wait for the network or for programs,
-and put what came of it into the inbox. One that dies takes the agent with it: a supervisor starts
-it again, and the journal says where.
+Only the loop's thread changes the state of orders. The others wait for the network or for programs
+and put the results into the inbox. If a thread dies, the agent ends; its supervisor restarts it,
+and it resumes from the journal.
 """
 
 from __future__ import annotations
@@ -40,20 +40,22 @@ from tidegate.domain.hosts import agent_side, protocol, report_json
 
 PROBERS: Final = 4
 BATCH_BYTES_MAX: Final = 128 * 1024
-HELD_SECONDS: Final = 10.0  # until a report is sent again that has to wait
-EMPTY_POLL_SECONDS: Final = 1.0  # a shorter poll than this did not wait: we do
-MANIFEST_SECONDS_MAX: Final = 5.0  # between attempts to get a manifest that an order waits for
-ORDER_HELD_SECONDS: Final = 60.0  # that one waits; the server leases it for less, and repeats it
-STOP_SECONDS_MAX: Final = 10.0  # that a switch under way is waited for
+HELD_SECONDS: Final = 10.0  # until a postponed report is sent again
+EMPTY_POLL_SECONDS: Final = 1.0  # a shorter poll did not wait, so the agent does
+MANIFEST_SECONDS_MAX: Final = 5.0  # between attempts to fetch a manifest for an order
+ORDER_HELD_SECONDS: Final = (
+    60.0  # that an order waits for its manifest; the server repeats it sooner
+)
+STOP_SECONDS_MAX: Final = 10.0  # to wait for a running switch
 DOUBLINGS_MAX: Final = 10
-# Answers to a report that say: not now. The same report is sent again.
-LATER: Final = agent_side.WAITS | CONFLICTS | {"clock_skew"}
-# Answers that say: not as the server sees it. The report is void. If the host still soaks, the
-# agent concludes again, with the time and the number of that moment. All others say: never.
+# Codes for "not now": the same report is sent again.
+POSTPONING: Final = agent_side.WAITS | CONFLICTS | {"clock_skew"}
+# Codes for a conclusion that the server does not share yet. The report is void. If the host still
+# soaks, the agent reports again with a new time and number. All other codes are final.
 NOT_YET: Final = frozenset({"early_convergence", "unsustained_failure", "sequence_gap"})
 AWAY: Final = "the server is away"
 REFUSES: Final = "the server refuses this host"
-# What a whole request is refused with although every report in it may be right.
+# Statuses that refuse the whole request, although every report in it may be valid.
 NOT_THE_REPORTS: Final = frozenset({401, 403, 404, 405, 406, 426})
 
 log = logging.getLogger("tidegate.agent")
@@ -62,14 +64,14 @@ Inbox = SimpleQueue[Callable[[], None]]
 
 
 class BackOff:
-    """How long to wait after so many failures in a row: twice as long each time, with jitter."""
+    """Exponential back-off with jitter."""
 
     def __init__(self, seconds_max: float) -> None:
         self._seconds_max = seconds_max
         self._failures = 0
 
     def failed(self) -> float:
-        """Seconds until the next attempt."""
+        """Count a failure; return the seconds until the next attempt."""
         self._failures = min(self._failures + 1, DOUBLINGS_MAX)
         ceiling = min(self._seconds_max, 0.5 * float(1 << self._failures))
         return ceiling * random.uniform(0.5, 1.0)
@@ -79,7 +81,7 @@ class BackOff:
 
 
 class TaskThreads(Generic[Task]):
-    """Threads that do one kind of task and end with the process."""
+    """Daemon threads that run one kind of task."""
 
     def __init__(self, name: str, size: int, do: Callable[[Task], None], inbox: Inbox) -> None:
         self._tasks: SimpleQueue[Task] = SimpleQueue()
@@ -88,7 +90,7 @@ class TaskThreads(Generic[Task]):
         for number in range(size):
             Thread(target=self._work, name=f"{name}-{number}", daemon=True).start()
 
-    def hand(self, task: Task) -> None:
+    def submit(self, task: Task) -> None:
         self._tasks.put(task)
 
     def _work(self) -> None:
@@ -96,11 +98,11 @@ class TaskThreads(Generic[Task]):
             while True:
                 self._do(self._tasks.get())
         finally:
-            self._inbox.put(_died)  # by an error, which the interpreter has told of
+            self._inbox.put(_died)  # the interpreter has printed the error
 
 
 class ThreadDied(RuntimeError):
-    """A thread of the agent ended; nothing can be relied on without it."""
+    """A thread of the agent ended, so the agent cannot work."""
 
 
 def _died() -> None:
@@ -108,7 +110,7 @@ def _died() -> None:
 
 
 class AgentLoop:
-    """The agent at work, from ``run`` until ``stop``."""
+    """The agent, from ``run`` until ``stop``."""
 
     def __init__(
         self,
@@ -133,26 +135,26 @@ class AgentLoop:
         )
         self._inbox: Inbox = SimpleQueue()
         self._stopping = Event()
-        self._free = Event()  # to hear of an order
+        self._can_poll = Event()  # set while the host may take an order
         self._back_off = BackOff(settings.back_off_seconds_max)
-        self._quiet_until = 0.0  # by the monotonic clock, as all below
-        self._held: dict[str, float] = {}
-        self._beat_at = 0.0
+        self._quiet_until = 0.0  # monotonic time, as all below
+        self._postponed_until: dict[str, float] = {}
+        self._heartbeat_at = 0.0
         self._is_sending = False
         self._one_by_one = False
         self._switching = 0
-        self._facts: protocol.HostFacts | None = None  # what the server was told of this machine
+        self._facts: protocol.HostFacts | None = None  # what the server knows about this machine
 
     def stop(self) -> None:
-        """End soon; for signals, and for other threads."""
+        """Stop soon. Any thread and signal handlers may call it."""
         self._stopping.set()
         self._inbox.put(lambda: None)
 
     def run(self) -> None:
-        """Work until stopped.
+        """Run until stopped.
 
         Raises:
-            ThreadDied. OSError: the disk does not take the journal.
+            ThreadDied. OSError: the journal cannot be written.
         """
         self._sender: TaskThreads[Callable[[], None]] = TaskThreads(
             "sender", 1, lambda do: do(), self._inbox
@@ -160,7 +162,7 @@ class AgentLoop:
         self._switcher = TaskThreads("switcher", 1, self._switch, self._inbox)
         self._probers = TaskThreads("prober", PROBERS, self._check, self._inbox)
         poller: TaskThreads[None] = TaskThreads("poller", 1, lambda _: self._poll(), self._inbox)
-        poller.hand(None)
+        poller.submit(None)
         self._order_runs.resume()
         tick_at = time.monotonic()
         while not self._stopping.is_set():
@@ -168,42 +170,42 @@ class AgentLoop:
                 self._order_runs.tick()
                 tick_at = time.monotonic() + self._settings.tick_seconds
             self._hand_out()
-            self._take(tick_at - time.monotonic())
+            self._run_next(tick_at - time.monotonic())
         deadline = time.monotonic() + STOP_SECONDS_MAX
         while self._switching and time.monotonic() < deadline:
-            self._take(deadline - time.monotonic())
+            self._run_next(deadline - time.monotonic())
 
-    def _take(self, seconds: float) -> None:
+    def _run_next(self, seconds: float) -> None:
         with suppress(Empty):
             self._inbox.get(timeout=max(0.0, seconds))()
 
     def _hand_out(self) -> None:
-        """Give everybody what is there for them."""
+        """Give jobs, reports and heartbeats to their threads."""
         while self._order_runs.jobs:
             match self._order_runs.jobs.popleft():
                 case order_runs.SwitchJob() as job:
                     self._switching += 1
-                    self._switcher.hand(job)
+                    self._switcher.submit(job)
                 case probe_schedule.ProbeJob() as job:
-                    self._probers.hand(job)
+                    self._probers.submit(job)
         if not self._is_sending:
-            self._send()
+            self._send_next()
         if self._order_runs.may_poll:
-            self._free.set()
+            self._can_poll.set()
         else:
-            self._free.clear()
+            self._can_poll.clear()
 
     # ── orders, on the poller's thread ──
 
     def _poll(self) -> None:
         back_off = BackOff(self._settings.back_off_seconds_max)
         while not self._stopping.is_set():
-            self._free.wait()
+            self._can_poll.wait()
             began = time.monotonic()
             try:
                 order = self._client.dispatch(self._settings.poll_seconds)
                 if order is not None:
-                    self._weigh(order)
+                    self._await_manifest(order)
             except (ServerAway, RefusedByServer) as error:
                 log.warning("no orders: %s", error.detail)
                 self._stopping.wait(back_off.failed())
@@ -212,29 +214,29 @@ class AgentLoop:
             if order is None and time.monotonic() - began < EMPTY_POLL_SECONDS:
                 self._stopping.wait(random.uniform(1.0, 2.0) * EMPTY_POLL_SECONDS)
 
-    def _weigh(self, order: protocol.Order) -> None:
-        """Bring an order once a manifest decides it. Until then poll on: a newer order wins."""
+    def _await_manifest(self, order: protocol.Order) -> None:
+        """Deliver an order once a manifest decides it. Keep polling: a newer order wins."""
         back_off = BackOff(MANIFEST_SECONDS_MAX)
-        since, said = time.monotonic(), ""
+        since, logged = time.monotonic(), ""
         while not self._stopping.is_set():
             try:
-                self._bring(order, self._judge(order))
+                self._deliver(order, self._judge(order))
                 return
             except (manifest.UntrustedManifest, ServerAway, RefusedByServer) as error:
-                if str(error) != said:
+                if str(error) != logged:
                     log.warning("order %s waits for its manifest: %s", order.rollout_id, error)
-                said = str(error)
+                logged = str(error)
             self._stopping.wait(back_off.failed())
-            repeated = self._repeated()
-            if repeated is not None:
-                if repeated != order:
+            polled = self._poll_again()
+            if polled is not None:
+                if polled != order:
                     back_off = BackOff(MANIFEST_SECONDS_MAX)
-                order, since = repeated, time.monotonic()
+                order, since = polled, time.monotonic()
             elif time.monotonic() - since > ORDER_HELD_SECONDS:
-                return  # the server does not repeat it any more
+                return  # the server stopped repeating it
 
-    def _repeated(self) -> protocol.Order | None:
-        """What the server hands out now: the order that waits, a newer one, or none."""
+    def _poll_again(self) -> protocol.Order | None:
+        """Poll without waiting: the same order, a newer one, or none."""
         try:
             return self._client.dispatch(0)
         except (ServerAway, RefusedByServer) as error:
@@ -252,12 +254,16 @@ class AgentLoop:
         current = manifest.verify(body, order.channel, keys, self._memory, self._clock())
         return manifest.judge(order, current)
 
-    def _bring(self, order: protocol.Order, doubt: str | None) -> None:
-        """An order, with what must be known before it is taken. Raises: ServerAway, Answered."""
+    def _deliver(self, order: protocol.Order, objection: str | None) -> None:
+        """Deliver an order and the last report number that the server has.
+
+        Raises:
+            ServerAway, RefusedByServer.
+        """
         beat = self._client.heartbeat(self._version, self._closures(), (order.rollout_id,))
         numbered = beat.last_accepted_seq.get(order.rollout_id, 0)
-        self._free.clear()
-        self._inbox.put(partial(self._order_runs.take, order, numbered, doubt))
+        self._can_poll.clear()
+        self._inbox.put(partial(self._order_runs.take, order, numbered, objection))
 
     def _closures(self) -> dict[str, str]:
         running = {channel: driver.current() for channel, driver in self._drivers.items()}
@@ -277,45 +283,47 @@ class AgentLoop:
                     continue
                 log.warning("the switch of %s waits: %s", job.channel, away.detail)
                 if self._stopping.wait(back_off.failed()):
-                    self._inbox.put(self._left)
+                    self._inbox.put(self._switch_interrupted)
                     return
-        self._inbox.put(partial(self._switched, job, outcome))
+        self._inbox.put(partial(self._switch_ended, job, outcome))
 
-    def _left(self) -> None:
-        self._switching -= 1  # the next start takes it up
+    def _switch_interrupted(self) -> None:
+        self._switching -= 1  # the next start resumes it
 
-    def _switched(self, job: order_runs.SwitchJob, outcome: agent_drivers.SwitchOutcome) -> None:
+    def _switch_ended(
+        self, job: order_runs.SwitchJob, outcome: agent_drivers.SwitchOutcome
+    ) -> None:
         self._switching -= 1
-        self._order_runs.switched(job, outcome)
-        self._beat_at = 0.0  # something else runs now
+        self._order_runs.end_switch(job, outcome)
+        self._heartbeat_at = 0.0  # report at once what runs now
 
     def _check(self, job: probe_schedule.ProbeJob) -> None:
         result = probes.run_probe(job.probe)
-        self._inbox.put(partial(self._order_runs.checked, job, result))
+        self._inbox.put(partial(self._order_runs.end_probe, job, result))
 
     def _load_probes(self, channel: str) -> tuple[probes.Probe, ...]:
         return probes.load(self._settings.channels[channel].probes)
 
-    # ── reports and heartbeats: chosen here, sent on the sender's thread ──
+    # ── reports and heartbeats, sent on the sender's thread ──
 
-    def _send(self) -> None:
+    def _send_next(self) -> None:
         now = time.monotonic()
         if now < self._quiet_until:
             return
         batch = self._batch(now)
         if batch:
             self._is_sending = True
-            self._sender.hand(partial(self._report, batch))
-        elif now >= self._beat_at:
+            self._sender.submit(partial(self._send_reports, batch))
+        elif now >= self._heartbeat_at:
             self._is_sending = True
-            self._sender.hand(partial(self._beat, self._order_runs.staged))
+            self._sender.submit(partial(self._send_heartbeat, self._order_runs.staged))
 
     def _batch(self, now: float) -> tuple[PendingReport, ...]:
-        """What waits and may be sent now, in order; of a rollout that waits nothing."""
+        """The reports that may be sent now, in order; none of a postponed rollout."""
         batch: list[PendingReport] = []
         size = 0
         for entry in self._journal.entries:
-            if self._held.get(entry.event.rollout_id, 0.0) > now:
+            if self._postponed_until.get(entry.event.rollout_id, 0.0) > now:
                 continue
             size += len(str(report_json.event_to_json(entry.event)))
             if batch and (size > BATCH_BYTES_MAX or self._one_by_one):
@@ -325,7 +333,7 @@ class AgentLoop:
                 break
         return tuple(batch)
 
-    def _report(self, batch: Sequence[PendingReport]) -> None:
+    def _send_reports(self, batch: Sequence[PendingReport]) -> None:
         try:
             answers = self._client.report(
                 [report_json.event_to_json(entry.event) for entry in batch]
@@ -335,9 +343,9 @@ class AgentLoop:
         except RefusedByServer as answered:
             self._inbox.put(partial(self._batch_refused, batch, answered))
         else:
-            self._inbox.put(partial(self._answered, batch, answers))
+            self._inbox.put(partial(self._reports_answered, batch, answers))
 
-    def _beat(self, staged: Sequence[str]) -> None:
+    def _send_heartbeat(self, staged: Sequence[str]) -> None:
         facts = host_facts.read_host_facts()
         new = None if facts == self._facts else facts
         try:
@@ -348,14 +356,14 @@ class AgentLoop:
             self._inbox.put(partial(self._wait, REFUSES, answered.detail))
         else:
             self._facts = None if answer.facts_missing else facts
-            self._inbox.put(partial(self._has_beaten, answer.taken_back))
+            self._inbox.put(partial(self._heartbeat_sent, answer.taken_back))
 
-    def _has_beaten(self, taken_back: Sequence[str]) -> None:
+    def _heartbeat_sent(self, taken_back: Sequence[str]) -> None:
         for rollout_id in taken_back:
-            self._order_runs.taken_back(rollout_id)
+            self._order_runs.withdraw(rollout_id)
         self._is_sending = False
         self._back_off.worked()
-        self._beat_at = time.monotonic() + self._settings.heartbeat_seconds
+        self._heartbeat_at = time.monotonic() + self._settings.heartbeat_seconds
 
     def _wait(self, why: str, detail: str) -> None:
         """Send nothing for a while: the server does not answer, or refuses this host."""
@@ -365,7 +373,7 @@ class AgentLoop:
         self._quiet_until = time.monotonic() + seconds
 
     def _batch_refused(self, batch: Sequence[PendingReport], answered: RefusedByServer) -> None:
-        """The request as a whole: a report in it may be to blame, and must not stop the others."""
+        """Send the reports one by one: a bad one must not block the others."""
         if answered.status in NOT_THE_REPORTS:
             self._wait(REFUSES, answered.detail)
             return
@@ -376,7 +384,7 @@ class AgentLoop:
         self._one_by_one = False
         self._give_up(batch[0], answered.detail, answered.members)
 
-    def _answered(
+    def _reports_answered(
         self, batch: Sequence[PendingReport], answers: Sequence[protocol.ReportResult]
     ) -> None:
         self._is_sending = False
@@ -385,7 +393,7 @@ class AgentLoop:
         through: dict[str, int] = {}
         refused: dict[
             str, tuple[PendingReport, protocol.ReportResult]
-        ] = {}  # by rollout: the rest of it is void, too
+        ] = {}  # by rollout; its later reports are void, too
         for entry, answer in zip(batch, answers, strict=True):
             rollout_id = entry.event.rollout_id
             if rollout_id in refused:
@@ -395,20 +403,22 @@ class AgentLoop:
             else:
                 refused[rollout_id] = (entry, answer)
         for rollout_id, seq in through.items():
-            self._held.pop(rollout_id, None)
-            self._order_runs.confirmed(rollout_id, seq)
+            self._postponed_until.pop(rollout_id, None)
+            self._order_runs.confirm(rollout_id, seq)
         for entry, answer in refused.values():
-            self._refused(entry, answer)
+            self._report_refused(entry, answer)
 
-    def _refused(self, entry: PendingReport, answer: protocol.ReportResult) -> None:
+    def _report_refused(self, entry: PendingReport, answer: protocol.ReportResult) -> None:
         rollout_id = entry.event.rollout_id
-        later = answer.code in LATER or agent_side.waits(entry.event, answer.code)
+        later = answer.code in POSTPONING or agent_side.waits(entry.event, answer.code)
         if answer.status >= 500 or later:
             log.info("%s waits: %s", rollout_id, answer.detail)
-            self._held[rollout_id] = time.monotonic() + HELD_SECONDS * random.uniform(0.5, 1.5)
+            self._postponed_until[rollout_id] = time.monotonic() + HELD_SECONDS * random.uniform(
+                0.5, 1.5
+            )
         else:
-            if answer.code in NOT_YET:  # no faster than what has to wait
-                self._held[rollout_id] = time.monotonic() + HELD_SECONDS
+            if answer.code in NOT_YET:  # no sooner than a postponed report
+                self._postponed_until[rollout_id] = time.monotonic() + HELD_SECONDS
             members = {"state": answer.state, "expected": answer.expected}
             self._give_up(entry, f"{answer.code}: {answer.detail}", members)
 
@@ -416,7 +426,7 @@ class AgentLoop:
         name = type(entry.event).__name__
         log.warning("%s of %s is refused for good: %s", name, entry.event.rollout_id, detail)
         state, expected = members.get("state"), members.get("expected")
-        self._order_runs.refused(
+        self._order_runs.drop_refused(
             entry,
             state=state if isinstance(state, str) else "",
             expected=expected if isinstance(expected, int) else None,

@@ -1,4 +1,4 @@
-"""Judge an order by its channel's signed manifest, and remember which manifest is the newest.
+"""Check an order against its channel's signed manifest; remember the newest manifest version.
 
     manifest ─▶ signed? this channel's? not older than the last? not expired?  no ─▶ wait, ask again
                                         │ yes: its version is on disk from now on
@@ -6,9 +6,9 @@
                                         └─ no: is the order older than the manifest? ─ yes ─▶ reject
                                                                                        no ──▶ wait
 
-To wait changes nothing on the host: what runs keeps running, and the agent polls on.
+While it waits, the agent changes nothing on the host and keeps polling.
 
-<state>/manifests.json   the highest version that was verified, per channel
+<state>/manifests.json   the highest verified version per channel
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidegate.domain.hosts.protocol import SKEW_SECONDS_MAX, Order
 PAYLOAD_TYPE: Final = b"tidegate.manifest.v2\n"  # signed together with the payload
 FILE: Final = "manifests.json"
 FORMAT: Final = 1  # of that file
-# The clocks of server and worker may differ by so much.
+# The clocks of server and worker may differ by this much.
 SKEW: Final = timedelta(seconds=SKEW_SECONDS_MAX)
 
 AwareTime = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -50,7 +50,7 @@ class AllowedRelease(msgspec.Struct, frozen=True):
 
 
 class ReceivedManifest(msgspec.Struct, frozen=True):
-    """The members that an order is judged by."""
+    """The members that orders are checked against."""
 
     channel: str
     version: int
@@ -63,17 +63,17 @@ class ReceivedManifest(msgspec.Struct, frozen=True):
 
     @property
     def named(self) -> tuple[AllowedRelease, ...]:
-        """Every release that the channel's hosts may be ordered to run."""
+        """The releases that the channel's hosts may run."""
         found = (self.wanted, self.rolling, self.last_good, self.previous)
         return tuple(item for item in found if item is not None)
 
 
 class UntrustedManifest(Exception):
-    """The manifest does not count now: keep what runs and ask again."""
+    """The manifest cannot be used now: keep what runs and fetch it again."""
 
 
 class SeenVersions(msgspec.Struct, frozen=True):
-    """The file: which log the versions belong to, and the highest one of each channel."""
+    """The file: the log that the versions belong to, and the highest one of each channel."""
 
     format: int
     log_id: str
@@ -86,9 +86,9 @@ _seen = decoders.build(SeenVersions)
 
 
 class ManifestVersions:
-    """The highest manifest version of each channel, kept through restarts.
+    """The highest manifest version of each channel; survives restarts.
 
-    An agent that enrolled at another installation starts without versions: they count per log.
+    Versions are counted per log, so an agent that enrolls at another installation starts at 0.
     """
 
     def __init__(self, state: Path, log_id: str) -> None:
@@ -98,11 +98,11 @@ class ManifestVersions:
         self._seen = found if found.log_id == log_id else SeenVersions(FORMAT, log_id, {})
 
     def highest(self, channel: str) -> int:
-        """0: no manifest of the channel was verified yet."""
+        """The highest verified version of the channel; 0: none yet."""
         return self._seen.versions.get(channel, 0)
 
     def remember(self, channel: str, version: int) -> None:
-        """Durable when it returns. Raises: OSError."""
+        """Save a version if it is the highest; durable on return. Raises: OSError."""
         if version <= self.highest(channel):
             return
         versions = self._seen.versions | {channel: version}
@@ -132,13 +132,13 @@ def _damaged(path: Path, detail: str) -> ManifestMemoryDamaged:
 def verify(
     body: bytes, channel: str, keys: Mapping[str, str], memory: ManifestVersions, now: datetime
 ) -> ReceivedManifest:
-    """The channel's manifest, if it counts now; its version is remembered before this returns.
+    """Decode a manifest and check its signature, channel, version and expiry; save its version.
 
     Raises:
-        UntrustedManifest: wait, and ask again. OSError: the disk does not take the version.
+        UntrustedManifest: wait, and fetch it again. OSError: the version cannot be saved.
     """
     try:
-        manifest = _verified(body, keys)
+        manifest = _verify_signature(body, keys)
     except (InvalidSignature, BadBase64, KeyError, ValueError, msgspec.MsgspecError):
         raise UntrustedManifest(
             f"the manifest of {channel} is not what a known key signed"
@@ -165,7 +165,7 @@ def judge(order: Order, manifest: ReceivedManifest) -> str | None:
     """Why the manifest forbids the order; None: it names the release with this digest.
 
     Raises:
-        UntrustedManifest: it may be older than the order, so it does not say.
+        UntrustedManifest: it may be older than the order, so it decides nothing.
     """
     digests = {item.digest for item in manifest.named if item.release_id == order.release_id}
     if order.target_closure in digests:
@@ -179,7 +179,7 @@ def judge(order: Order, manifest: ReceivedManifest) -> str | None:
     return detail
 
 
-def _verified(body: bytes, keys: Mapping[str, str]) -> ReceivedManifest:
+def _verify_signature(body: bytes, keys: Mapping[str, str]) -> ReceivedManifest:
     signed = _signed.decode(body)
     key = Ed25519PublicKey.from_public_bytes(bytes.fromhex(keys[signed.key_id]))
     payload = signed.payload.encode()

@@ -1,12 +1,12 @@
-"""What follows from what on a host: orders, switches, probes and time become reports and jobs.
+"""The life of an order on a host: orders, switch results, probes and time become reports and jobs.
 
     order ──▶ twin, acknowledgement ──▶ accepted ──▶ Switch ──▶ switched ──▶ topology, Checks
                                                                    │
     Converged ◀── tick ── results ◀── Check ◀──────────────────────┘
        Failed ◀── tick ──▶ Switch back ──▶ RollbackComplete | RollbackFailed
 
-One thread calls it. It touches the disk through its journal and nothing else: jobs wait in
-``jobs`` for somebody to do them, reports in the journal for somebody to send them.
+One thread calls it. It writes only to the journal: ``jobs`` holds the work for other threads, and
+the journal holds the reports to send.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tidegate.agent import (
     journal as agent_journal,
     probe_schedule,
     probes,
+    soaks,
 )
 from tidegate.agent.errors import InvalidProbes
 from tidegate.clock import Clock
@@ -40,31 +41,27 @@ from tidegate.domain.hosts import (
 )
 from tidegate.errors import Refused
 
-REPORTS_MAX: Final = 10_000  # that wait: past it a probe that flaps is reported less often
-FLAP_SECONDS: Final = 60  # past it, between a probe's pass and the next failure that is reported
-EXIT_UNPROBED: Final = -5  # the file of probes cannot be read
-# Stands for probes that were to be declared and cannot be: it never passes.
-UNREADABLE: Final = facts.ProbeDeclared("probe-file", "declaration", states.ProbeMode.ENFORCE)
+EXIT_UNPROBED: Final = -5  # the probe file cannot be read
 
 log = logging.getLogger("tidegate.agent")
 
 
 @dataclass(frozen=True, slots=True)
 class SwitchJob:
-    """Make a closure run: the target, or after a failure the one that ran before."""
+    """Switch to the target artifact, or after a failure back to the prior one."""
 
     rollout_id: str
     attempt: int
     channel: str
     change: agent_drivers.SwitchRequest
-    until: datetime  # while the server is away, fetching is tried again until then
+    until: datetime  # fetching is retried until then while the server is away
 
 
 Job = SwitchJob | probe_schedule.ProbeJob
 
 
 class OrderRuns:
-    """All passages of this host, and what is to be done next."""
+    """The orders of this host, and the jobs to do next."""
 
     def __init__(
         self,
@@ -80,10 +77,9 @@ class OrderRuns:
         self._drivers = drivers
         self._load_probes = load_probes
         self._clock = clock
-        self._probe_schedule = probe_schedule.ProbeSchedule(load_probes)
-        # Enforced probes that were not asked since a restart, by rollout: what they said before it
-        # decides nothing.
-        self._unasked: dict[str, set[str]] = {}
+        self._soaks = soaks.Soaks(
+            journal, load_probes, clock, self._report, self._remember, self.jobs.append
+        )
 
     @property
     def staged(self) -> tuple[str, ...]:
@@ -93,13 +89,13 @@ class OrderRuns:
 
     @property
     def is_busy(self) -> bool:
-        """Whether it works on an order: then it takes no other."""
+        """Whether an order is running; then no other is taken."""
         return bool(self._journal.entries) or any(map(_is_live, self._journal.twins.values()))
 
     @property
     def may_poll(self) -> bool:
-        """Whether it can hear of an order: it has none, or one that only soaks. While it soaks, an
-        order that preempts takes its place.
+        """Whether the host may poll for an order: none is running, or one only soaks. An order that
+        preempts replaces one that soaks.
         """
         twins = self._journal.twins
         soaking = {id for id, twin in twins.items() if twin.state is states.HostState.SOAKING}
@@ -110,31 +106,31 @@ class OrderRuns:
 
     # ── orders ──
 
-    def take(self, order: protocol.Order, numbered: int = 0, doubt: str | None = None) -> None:
-        """Acknowledge an order, or reject it. The switch waits until we hear that it counts.
+    def take(self, order: protocol.Order, numbered: int = 0, objection: str | None = None) -> None:
+        """Acknowledge or reject an order. The switch waits until the server has the report.
 
-        ``numbered``: the last report of this rollout that the server has, perhaps from another life
-        of this host. ``doubt``: why the order must not be run, found by whoever fetched it.
+        ``numbered``: the number of the rollout's last report that the server has, perhaps from
+        before the host was enrolled again. ``objection``: why the manifest forbids the order.
         """
         before = self._journal.twins.get(order.rollout_id)
         if order.host_id != self._host_id:
             log.warning("an order for %s came to us; it is left alone", order.host_id)
             return
         if self.is_busy and not self._preempt(order):
-            return  # it is handed out again
+            return  # the server repeats it
         try:
-            twin = agent_side.record_from_order(_queued(order), before, self._clock())
+            twin = agent_side.record_from_order(_to_queued_dispatch(order), before, self._clock())
         except Refused as refused:
             log.warning("order %s is not taken: %s", order.rollout_id, refused.detail)
             return
         if twin is before:
-            return  # it had this order
-        last = max(twin.last_event_seq, numbered, self._journal.numbered(order.rollout_id))
+            return  # a repeated order
+        last = max(twin.last_event_seq, numbered, self._journal.last_number(order.rollout_id))
         twin = replace(twin, last_event_seq=last)
-        self._answer(twin, order.content, doubt or self._doubt(order.channel))
+        self._acknowledge(twin, order.content, objection or self._find_objection(order.channel))
 
     def _preempt(self, order: protocol.Order) -> bool:
-        """Let go what soaks, for an order that the server gives in its place."""
+        """Give up an order that soaks, for one that the server sends in its place."""
         soaking = [
             twin
             for twin in self._journal.twins.values()
@@ -150,29 +146,29 @@ class OrderRuns:
             )
         return not self.is_busy
 
-    def _answer(self, twin: rows.HostRecord, content: str, doubt: str | None) -> None:
-        """The order and our word about it, remembered together."""
-        if doubt is not None:
-            log.warning("order %s is rejected: %s", twin.rollout_id, doubt)
-            said = agent_side.report(
-                twin, facts.DispatchReject, self._clock(), reason=_short(doubt)
+    def _acknowledge(self, twin: rows.HostRecord, content: str, objection: str | None) -> None:
+        """Save the order and its acknowledgement or rejection in one write."""
+        if objection is not None:
+            log.warning("order %s is rejected: %s", twin.rollout_id, objection)
+            reported = agent_side.report(
+                twin, facts.DispatchReject, self._clock(), reason=_shorten(objection)
             )
         else:
-            said = agent_side.report(
+            reported = agent_side.report(
                 twin,
                 facts.DispatchAck,
                 self._clock(),
-                # what runs, not what shall run: a rollback returns to it
+                # what runs now: a rollback returns to it
                 current_closure_at_dispatch=self._drivers[twin.channel].current(),
                 target_closure=twin.target_closure,
             )
-        after, event, _ = said
+        after, event, _ = reported
         self._journal.append(
             agent_journal.TwinLine(twin, content),
             agent_journal.ReportLine(report_json.event_to_json(event), after),
         )
 
-    def _doubt(self, channel: str) -> str | None:
+    def _find_objection(self, channel: str) -> str | None:
         if channel not in self._drivers:
             return f"this host has no driver for channel {channel}"
         try:
@@ -181,21 +177,22 @@ class OrderRuns:
             return error.detail
         return None
 
-    # ── what the server said ──
+    # ── responses of the server ──
 
-    def confirmed(self, rollout_id: str, through: int) -> None:
-        """The server has the rollout's reports up to this number, durably."""
+    def confirm(self, rollout_id: str, through: int) -> None:
+        """The server has saved the rollout's reports up to this number."""
         twin = self._journal.twins.get(rollout_id)
-        waited = self._journal.is_acknowledgement_pending(rollout_id)
+        was_pending = self._journal.is_acknowledgement_pending(rollout_id)
         self._journal.append(agent_journal.ConfirmedLine(rollout_id, through))
-        if twin is not None and waited and not self._journal.is_acknowledgement_pending(rollout_id):
+        is_pending = self._journal.is_acknowledgement_pending(rollout_id)
+        if twin is not None and was_pending and not is_pending:
             self._forget_staged(twin)
             self._switch(twin)
 
-    def refused(
+    def drop_refused(
         self, entry: agent_journal.PendingReport, *, state: str, expected: int | None = None
     ) -> None:
-        """This report will never be taken: so much for what was said since."""
+        """The server refused this report for good: drop it and the later ones of its rollout."""
         event = entry.event
         twin, effects = agent_side.drop_refused_report(entry.before, event, state, self._clock())
         numbered = entry.before.last_event_seq if expected is None else expected - 1
@@ -204,8 +201,8 @@ class OrderRuns:
         self._journal.append(agent_journal.GivenUpLine(event.rollout_id, twin, numbered))
         self._act(event.rollout_id, effects)
 
-    def taken_back(self, rollout_id: str) -> None:
-        """The server took back an order that waits for a reboot: remove what is staged."""
+    def withdraw(self, rollout_id: str) -> None:
+        """The server withdrew an order that waits for a reboot: remove what is staged."""
         twin = self._journal.twins.get(rollout_id)
         if twin is None or twin.state is not states.HostState.DEFERRED:
             return
@@ -215,7 +212,7 @@ class OrderRuns:
         self._act(rollout_id, effects)
 
     def _forget_staged(self, twin: rows.HostRecord) -> None:
-        """What waits for a reboot on this channel is overtaken by the new order."""
+        """Give up orders of this channel that wait for a reboot: the new one replaces them."""
         for other in list(self._journal.twins.values()):
             overtaken = other.channel == twin.channel and other.rollout_id != twin.rollout_id
             if overtaken and other.state is states.HostState.DEFERRED:
@@ -223,39 +220,46 @@ class OrderRuns:
                     agent_journal.GivenUpLine(other.rollout_id, None, other.last_event_seq)
                 )
 
-    # ── what became of jobs ──
+    # ── results of jobs ──
 
-    def switched(self, job: SwitchJob, outcome: agent_drivers.SwitchOutcome) -> None:
+    def end_switch(self, job: SwitchJob, outcome: agent_drivers.SwitchOutcome) -> None:
+        """A switch ended. It is ignored if the order is gone or has a new attempt."""
         twin = self._journal.twins.get(job.rollout_id)
         if twin is None or twin.attempt != job.attempt:
             return
         if job.change.is_rollback:
-            self._went_back(twin, outcome)
+            self._finish_rollback(twin, outcome)
         elif twin.state in (states.HostState.ACTIVATING, states.HostState.DEFERRED):
-            self._went_on(twin, outcome)
+            self._finish_switch(twin, outcome)
 
-    def _went_on(self, twin: rows.HostRecord, outcome: agent_drivers.SwitchOutcome) -> None:
+    def _finish_switch(self, twin: rows.HostRecord, outcome: agent_drivers.SwitchOutcome) -> None:
         rollout_id = twin.rollout_id
         match outcome:
             case agent_drivers.Switched():
                 runs = self._drivers[twin.channel].current()
                 if runs == twin.target_closure:
-                    self._say(rollout_id, facts.ActivationCompleted, observed_current_closure=runs)
+                    self._report(
+                        rollout_id, facts.ActivationCompleted, observed_current_closure=runs
+                    )
                 else:
                     detail = f"the switch is done, and {runs or 'nothing'} runs"
-                    self._say(rollout_id, facts.ActivationFailed, exit_code=-1, stderr_tail=detail)
+                    self._report(
+                        rollout_id, facts.ActivationFailed, exit_code=-1, stderr_tail=detail
+                    )
             case agent_drivers.Staged(component):
-                if twin.state is states.HostState.ACTIVATING:  # else it still waits for the reboot
-                    self._say(rollout_id, facts.ActivationDeferred, component=component)
+                if (
+                    twin.state is states.HostState.ACTIVATING
+                ):  # otherwise it still waits for the reboot
+                    self._report(rollout_id, facts.ActivationDeferred, component=component)
             case agent_drivers.SwitchFailed(code, stderr):
-                self._say(
+                self._report(
                     rollout_id,
                     facts.ActivationFailed,
                     exit_code=code,
                     stderr_tail=agent_drivers.tail(stderr),
                 )
 
-    def _went_back(self, twin: rows.HostRecord, outcome: agent_drivers.SwitchOutcome) -> None:
+    def _finish_rollback(self, twin: rows.HostRecord, outcome: agent_drivers.SwitchOutcome) -> None:
         if agent_side.is_withdrawing(twin):
             if not isinstance(outcome, agent_drivers.Switched):
                 log.error("%s could not be removed: %s", twin.rollout_id, outcome)
@@ -269,83 +273,34 @@ class OrderRuns:
         runs = self._drivers[twin.channel].current()
         match outcome:
             case agent_drivers.Switched() if runs == prior:
-                self._say(twin.rollout_id, facts.RollbackComplete, reverted_to_closure=runs)
+                self._report(twin.rollout_id, facts.RollbackComplete, reverted_to_closure=runs)
             case agent_drivers.Switched():
-                self._say(twin.rollout_id, facts.RollbackFailed, phase="observe", exit_code=-1)
+                self._report(twin.rollout_id, facts.RollbackFailed, phase="observe", exit_code=-1)
             case agent_drivers.Staged(component):
-                self._say(
-                    twin.rollout_id, facts.RollbackFailed, phase=_short(component), exit_code=75
+                self._report(
+                    twin.rollout_id, facts.RollbackFailed, phase=_shorten(component), exit_code=75
                 )
             case agent_drivers.SwitchFailed(code, stderr):
                 log.error("the way back of %s failed: %s", twin.rollout_id, stderr)
-                self._say(twin.rollout_id, facts.RollbackFailed, phase="switch", exit_code=code)
+                self._report(twin.rollout_id, facts.RollbackFailed, phase="switch", exit_code=code)
 
-    def checked(self, job: probe_schedule.ProbeJob, result: probes.ProbeOutcome) -> None:
-        """Say what the probe says, if it is something new; and what follows from it."""
-        self._probe_schedule.heard(job)
-        twin = self._journal.twins.get(job.rollout_id)
-        if twin is not None and twin.activation_completed_at == job.since:
-            self._observe(twin, job.probe.name, result)
-            self._elapse(job.rollout_id)
-
-    def _observe(self, twin: rows.HostRecord, name: str, result: probes.ProbeOutcome) -> None:
-        """Report what the probe says, if it is something new."""
-        known = twin.probes.get(name)
-        if (
-            twin.state is not states.HostState.SOAKING
-            or known is None
-            or known.status is result.status
-        ):
-            self._answered(twin.rollout_id, name)
-            return
-        if self._is_flapping(known, result):
-            if (
-                known.mode is states.ProbeMode.ENFORCE
-            ):  # nothing follows from time until it is reported
-                self._unasked.setdefault(twin.rollout_id, set()).add(name)
-            return
-        self._answered(twin.rollout_id, name)
-        self._say(
-            twin.rollout_id,
-            facts.ProbeResult,
-            probe_name=name,
-            mode=known.mode,
-            status=result.status,
-            failure_reason=result.reason,
-        )
-
-    def _is_flapping(self, known: rows.Probe, result: probes.ProbeOutcome) -> bool:
-        """Whether a failure waits because too many reports do and the probe passed just now.
-
-        So a probe adds two reports a minute at most while no server takes them. A pass never waits:
-        a failure must not look longer than it was.
-        """
-        if len(self._journal.entries) < REPORTS_MAX or result.status is states.ProbeStatus.PASS:
-            return False
-        if known.status is not states.ProbeStatus.PASS or known.last_observed_at is None:
-            return False
-        since = self._clock() - known.last_observed_at
-        return timedelta(0) <= since < timedelta(seconds=FLAP_SECONDS)
-
-    def _answered(self, rollout_id: str, name: str) -> None:
-        left = self._unasked.get(rollout_id, set())
-        left.discard(name)
-        if not left:
-            self._unasked.pop(rollout_id, None)
+    def end_probe(self, job: probe_schedule.ProbeJob, result: probes.ProbeOutcome) -> None:
+        """A probe ran."""
+        self._soaks.end_probe(job, result)
 
     # ── time ──
 
     def resume(self) -> None:
-        """Go on from whatever the disk shows."""
+        """Continue every order from its state in the journal."""
         for rollout_id, twin in list(self._journal.twins.items()):
             match twin.state:
                 case states.HostState.PENDING if agent_side.is_withdrawing(twin):
-                    self._go_back(twin)
+                    self._roll_back(twin)
                 case states.HostState.PENDING if not self._journal.is_acknowledgement_pending(
                     rollout_id
                 ):
-                    # The answer was torn off with the power. It may have been a rejection by the
-                    # manifest, so the order is forgotten: it is handed out and judged again.
+                    # A crash lost the acknowledgement. It may have been a rejection because of the
+                    # manifest, so forget the order: the server repeats it, and it is checked again.
                     self._journal.append(
                         agent_journal.GivenUpLine(rollout_id, None, twin.last_event_seq)
                     )
@@ -356,53 +311,29 @@ class OrderRuns:
                 case states.HostState.DEFERRED:
                     self._switch(twin)
                 case states.HostState.FAILED if agent_side.is_rolling_back(twin):
-                    self._go_back(twin)
+                    self._roll_back(twin)
                 case states.HostState.SOAKING:
-                    self._unasked[rollout_id] = {
-                        name
-                        for name, known in twin.probes.items()
-                        if known.mode is states.ProbeMode.ENFORCE
-                    }
+                    self._soaks.resume(twin)
                 case _:
-                    pass  # it waits for the server or for time, or is over
+                    pass  # it waits for the server or for time, or has ended
 
     def tick(self) -> None:
-        """What the passing of time brings: probes that are due, convergence, failure."""
-        for rollout_id, twin in list(self._journal.twins.items()):
+        """Do what is due: probes, convergence, failure."""
+        for twin in list(self._journal.twins.values()):
             if twin.state is states.HostState.SOAKING:
-                if twin.topology_declared_at is None:
-                    self._declare(rollout_id)
-                self._elapse(rollout_id)
-                self._probe(rollout_id)
+                self._soaks.tick(twin)
 
-    def _elapse(self, rollout_id: str) -> None:
-        if self._unasked.get(rollout_id):
-            return
-        before = self._journal.twins.get(rollout_id)
-        said = None if before is None else agent_side.tick(before, self._clock())
-        if said is not None:
-            self._remember(*said)
+    # ── reports and effects ──
 
-    def _probe(self, rollout_id: str) -> None:
-        twin = self._journal.twins[rollout_id]
-        if twin.state is states.HostState.SOAKING:
-            self.jobs.extend(self._probe_schedule.due(twin, self._clock()))
-            for name in self._probe_schedule.lost(twin):
-                self._observe(
-                    twin, name, probes.probe_failure("it cannot be read from its file any more")
-                )
-
-    # ── saying and doing ──
-
-    def _say(self, rollout_id: str, kind: type[facts.AgentEvent], **members: Any) -> bool:
-        """Put a report into the journal; whether the machine lets us say it now."""
+    def _report(self, rollout_id: str, kind: type[facts.AgentEvent], **members: Any) -> bool:
+        """Save a report and do its effects; False: the machine does not allow it now."""
         before = self._journal.twins[rollout_id]
         try:
-            said = agent_side.report(before, kind, self._clock(), **members)
+            reported = agent_side.report(before, kind, self._clock(), **members)
         except Refused as refused:
             log.warning("%s of %s is not reported: %s", kind.__name__, rollout_id, refused.detail)
             return False
-        self._remember(*said)
+        self._remember(*reported)
         return True
 
     def _remember(
@@ -415,7 +346,7 @@ class OrderRuns:
         log.info("%s: %s, now %s", event.rollout_id, type(event).__name__, after.state)
         self._act(event.rollout_id, effects)
         if after.state is states.HostState.CONVERGED:
-            self._drivers[after.channel].keep(self._wanted(after))
+            self._drivers[after.channel].keep(self._needed_artifacts(after))
 
     def _act(self, rollout_id: str, effects: Sequence[host_effects.Effect]) -> None:
         for effect in effects:
@@ -424,22 +355,22 @@ class OrderRuns:
                 case host_effects.FireSwitch():
                     self._switch(twin)
                 case host_effects.FireRollbackTo():
-                    self._go_back(twin)
+                    self._roll_back(twin)
                 case host_effects.ResetProbeCache():
-                    self._declare(rollout_id)
+                    self._soaks.declare(rollout_id)
                 case _:
                     pass  # the control plane's
 
     def _switch(self, twin: rows.HostRecord) -> None:
         if twin.channel not in self._drivers:
-            self._say(
+            self._report(
                 twin.rollout_id, facts.ActivationFailed, exit_code=-1, stderr_tail="no driver"
             )
             return
         try:
             self._load_probes(twin.channel)
         except InvalidProbes as error:
-            self._say(
+            self._report(
                 twin.rollout_id,
                 facts.ActivationFailed,
                 exit_code=EXIT_UNPROBED,
@@ -448,50 +379,34 @@ class OrderRuns:
             return
         if twin.state is states.HostState.ACTIVATING and twin.activation_started_at is None:
             method = type(self._drivers[twin.channel]).__name__.lower()
-            self._say(twin.rollout_id, facts.ActivationStarted, switch_method=method)
+            self._report(twin.rollout_id, facts.ActivationStarted, switch_method=method)
         prior = twin.current_closure_at_dispatch or ""
         content = self._journal.content(twin.rollout_id)
         change = agent_drivers.SwitchRequest(twin.target_closure, prior, content)
-        self._ask(twin, change, twin.policy.activation_seconds)
+        self._queue_switch(twin, change, twin.policy.activation_seconds)
 
-    def _go_back(self, twin: rows.HostRecord) -> None:
+    def _roll_back(self, twin: rows.HostRecord) -> None:
         prior = transition_steps.prior_closure(twin)
         assert prior is not None, "only a host with a way back goes it"
         if twin.channel not in self._drivers:
-            self._went_back(twin, agent_drivers.SwitchFailed(-1, "no driver"))
+            self._finish_rollback(twin, agent_drivers.SwitchFailed(-1, "no driver"))
             return
         change = agent_drivers.SwitchRequest(prior, twin.target_closure, content="")
-        self._ask(twin, change, twin.policy.rollback_seconds)
+        self._queue_switch(twin, change, twin.policy.rollback_seconds)
 
-    def _ask(
+    def _queue_switch(
         self, twin: rows.HostRecord, change: agent_drivers.SwitchRequest, seconds: int
     ) -> None:
         until = self._clock() + timedelta(seconds=seconds)
         self.jobs.append(SwitchJob(twin.rollout_id, twin.attempt, twin.channel, change, until))
 
-    def _declare(self, rollout_id: str) -> None:
-        """Name the probes of this activation, before any of them speaks."""
-        twin = self._journal.twins[rollout_id]
-        self._unasked.pop(rollout_id, None)
-        try:
-            named = tuple(map(probes.to_declaration, self._probe_schedule.begin(twin)))
-        except InvalidProbes as error:
-            log.error("%s", error.detail)
-            if self._say(rollout_id, facts.ProbeTopologyDeclared, probes=(UNREADABLE,)):
-                ill = self._journal.twins[rollout_id]
-                self._observe(ill, UNREADABLE.probe_name, probes.probe_failure(error.detail))
-            return
-        if self._say(rollout_id, facts.ProbeTopologyDeclared, probes=named):
-            self._elapse(rollout_id)
-            self._probe(rollout_id)
-
-    def _wanted(self, settled: rows.HostRecord) -> set[str]:
-        """What may still be wanted on a channel when this passage has converged."""
+    def _needed_artifacts(self, converged: rows.HostRecord) -> set[str]:
+        """The artifacts of the channel that are still needed when this order has converged."""
         live = [twin for twin in self._journal.twins.values() if _is_live(twin)]
         closures = {
             closure
-            for twin in (settled, *live)
-            if twin.channel == settled.channel
+            for twin in (converged, *live)
+            if twin.channel == converged.channel
             for closure in (twin.target_closure, twin.current_closure_at_dispatch)
         }
         return {closure for closure in closures if closure}
@@ -503,7 +418,7 @@ def _is_live(twin: rows.HostRecord) -> bool:
     return under_way or back
 
 
-def _queued(order: protocol.Order) -> rows.QueuedDispatch:
+def _to_queued_dispatch(order: protocol.Order) -> rows.QueuedDispatch:
     return rows.QueuedDispatch(
         host_id=order.host_id,
         rollout_id=order.rollout_id,
@@ -517,5 +432,5 @@ def _queued(order: protocol.Order) -> rows.QueuedDispatch:
     )
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return agent_drivers.tail(text, agent_drivers.REASON_BYTES)

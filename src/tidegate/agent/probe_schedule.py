@@ -1,6 +1,6 @@
-"""Which probes of a soak are to be asked now.
+"""When each probe of a soak is due.
 
-Probes are read when they are declared, and again after a restart. One at a time is under way.
+The probe file is read when probes are declared, and after a restart. A probe runs once at a time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ log = logging.getLogger("tidegate.agent")
 
 @dataclass(frozen=True, slots=True)
 class ProbeJob:
-    """Ask a probe, for this activation."""
+    """Run a probe for one activation."""
 
     rollout_id: str
     since: datetime
@@ -29,7 +29,7 @@ class ProbeJob:
 
 
 class ProbeSchedule:
-    """The probes of the passage that soaks, and when each is due."""
+    """The probes of the order that soaks, and when each is due."""
 
     def __init__(self, load_probes: LoadProbes) -> None:
         self._load = load_probes
@@ -39,14 +39,14 @@ class ProbeSchedule:
         self._asked: set[str] = set()
 
     def begin(self, twin: rows.HostRecord) -> Sequence[Probe]:
-        """The probes to declare; none of them was asked yet. Raises: InvalidProbes."""
+        """Read the probes to declare, and forget earlier runs. Raises: InvalidProbes."""
         self._watch(twin.rollout_id, ())
         found = self._load(twin.channel)
         self._watch(twin.rollout_id, found)
         return found
 
     def due(self, twin: rows.HostRecord, now: datetime) -> Iterator[ProbeJob]:
-        """The declared probes whose interval is over; a clock that was set back stops none."""
+        """Start the declared probes whose interval has passed, also if the clock was set back."""
         self._resume(twin)
         since = twin.activation_completed_at
         assert since is not None, "what soaks was activated"
@@ -61,8 +61,8 @@ class ProbeSchedule:
                 self._asked.add(name)
                 yield ProbeJob(twin.rollout_id, since, probe)
 
-    def lost(self, twin: rows.HostRecord) -> Sequence[str]:
-        """Probes that were declared, and that their file does not have any more."""
+    def list_missing(self, twin: rows.HostRecord) -> Sequence[str]:
+        """Declared probes that are no longer in the probe file."""
         self._resume(twin)
         return [
             name
@@ -70,7 +70,8 @@ class ProbeSchedule:
             if name not in self._probes and known.mode is not states.ProbeMode.DISABLED
         ]
 
-    def heard(self, check: ProbeJob) -> None:
+    def end_run(self, check: ProbeJob) -> None:
+        """The probe ended and may run again."""
         if check.rollout_id == self._rollout_id:
             self._asked.discard(check.probe.name)
 

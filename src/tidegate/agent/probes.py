@@ -1,4 +1,4 @@
-"""Probes: whether what runs is well. Declared in a file; whatever goes wrong with one is a failure.
+"""Probes: health checks, declared in a file. An error while one runs counts as a failure.
 
     [[probes]]
     name = "front"
@@ -7,7 +7,7 @@
     interval_seconds = 30
     mode = "enforce"                   # or observe, disabled
 
-A file that is named and cannot be read as this is no empty set: nothing is activated.
+If the file is set but cannot be read, nothing is activated.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Name = Annotated[
 class ProbeSettings(
     msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="kind"
 ):
-    """What every probe says of itself."""
+    """The settings of every probe."""
 
     name: Name
     mode: states.ProbeMode = states.ProbeMode.ENFORCE
@@ -81,7 +81,7 @@ class ProbeFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @dataclass(frozen=True, slots=True)
 class ProbeOutcome:
-    """What a probe says."""
+    """The result of a probe."""
 
     status: states.ProbeStatus
     reason: str | None = None
@@ -91,7 +91,7 @@ PASSED: Final = ProbeOutcome(states.ProbeStatus.PASS)
 
 
 def probe_failure(reason: str) -> ProbeOutcome:
-    """A failure, and why in so many bytes."""
+    """A failure with its reason, shortened to the limit."""
     data = reason.encode(errors="replace")[:REASON_BYTES]
     return ProbeOutcome(states.ProbeStatus.FAIL, data.decode(errors="ignore").replace("\0", ""))
 
@@ -100,10 +100,10 @@ decoders.build(ProbeFile)
 
 
 def load(path: str) -> tuple[Probe, ...]:
-    """The probes of a file; an empty path is the operator's word that there are none.
+    """Load the probes of a file; an empty path means no probes.
 
     Raises:
-        InvalidProbes: it is missing, or anything in it is wrong.
+        InvalidProbes: the file is missing or invalid.
     """
     if not path:
         return ()
@@ -115,7 +115,7 @@ def load(path: str) -> tuple[Probe, ...]:
     if len(content) > FILE_BYTES_MAX:
         raise InvalidProbes(f"{path} has more than {FILE_BYTES_MAX} bytes")
     try:
-        found = decoders.convert(_decoded(file, content), ProbeFile).probes
+        found = decoders.convert(_decode(file, content), ProbeFile).probes
     except (msgspec.MsgspecError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidProbes(f"{path}: {error}") from None
     names = [probe.name for probe in found]
@@ -127,7 +127,7 @@ def load(path: str) -> tuple[Probe, ...]:
     return found
 
 
-def _decoded(file: Path, content: bytes) -> Any:
+def _decode(file: Path, content: bytes) -> Any:
     if file.suffix == ".json":
         return msgspec.json.decode(content)
     return tomllib.loads(content.decode())
@@ -139,7 +139,7 @@ def to_declaration(probe: Probe) -> facts.ProbeDeclared:
 
 
 def run_probe(probe: Probe) -> ProbeOutcome:
-    """Ask once, within the probe's time."""
+    """Run a probe once, within its timeout."""
     try:
         match probe:
             case HttpProbe():
@@ -180,12 +180,12 @@ def _tcp(probe: TcpProbe) -> ProbeOutcome:
 
 
 def _exec(probe: ExecProbe) -> ProbeOutcome:
-    with tempfile.TemporaryFile() as said:
+    with tempfile.TemporaryFile() as stderr:
         child = subprocess.Popen(
             probe.command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=stderr,
             env=environment(),
             start_new_session=True,
         )
@@ -197,7 +197,7 @@ def _exec(probe: ExecProbe) -> ProbeOutcome:
             return probe_failure(f"killed after {probe.timeout_seconds:g} s")
         if code == probe.expect_exit_code:
             return PASSED
-        said.seek(max(0, said.seek(0, os.SEEK_END) - REASON_BYTES))
-        told = said.read().decode(errors="ignore").strip()
+        stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - REASON_BYTES))
+        output = stderr.read().decode(errors="ignore").strip()
     reason = f"exit code {code}, expected {probe.expect_exit_code}"
-    return probe_failure(f"{reason}: {told}" if told else reason)
+    return probe_failure(f"{reason}: {output}" if output else reason)

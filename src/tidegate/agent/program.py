@@ -1,6 +1,6 @@
-"""``tidegate-agent``: the agent as a program of its own, without the packages of a server.
+"""``tidegate-agent``: the agent as its own program, without the dependencies of a server.
 
-It takes the options of ``tidegate agent``; the standard library reads them.
+It has the options of ``tidegate agent``, parsed with the standard library.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from tidegate import __version__
 from tidegate.agent import command, install_report
 from tidegate.errors import Conflict, Invalid, TidegateError, Unavailable
 
-REFUSED, USAGE, CONFLICT, UNAVAILABLE = 1, 2, 3, 6  # as `tidegate agent` ends
+REFUSED, USAGE, CONFLICT, UNAVAILABLE = 1, 2, 3, 6  # exit codes as of `tidegate agent`
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the arguments say; the exit code."""
+    """Run the command of these arguments; return the exit code."""
     given = _parser().parse_args(arguments)
     try:
         if given.verb == "install":
@@ -58,14 +58,16 @@ def _own_path() -> str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="tidegate-agent",
-        description="Run what the server orders on this host, watch it, and go back by itself.",
+        description="Run the agent of this host: switch releases, probe, roll back on failure.",
     )
     parser.add_argument("--version", action="version", version=__version__)
-    parser.add_argument("--config", metavar="FILE", help="Its settings, TOML.")
+    parser.add_argument("--config", metavar="FILE", help="The agent's settings, TOML.")
     parser.add_argument(
-        "--token-file", metavar="FILE", help="Holds a one-time token, for the first start."
+        "--token-file", metavar="FILE", help="A file with a one-time token, for the first start."
     )
-    parser.add_argument("--state", metavar="DIR", help="In place of the file's.")
+    parser.add_argument(
+        "--state", metavar="DIR", help="The state directory; default: that of the settings."
+    )
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     adding = verbs.add_parser("install", help="Write a systemd unit and settings; start nothing.")
     adding.add_argument("--server", default="", metavar="URL", help="For new settings.")
@@ -73,10 +75,14 @@ def _parser() -> argparse.ArgumentParser:
         "--channel", action="append", default=[], metavar="NAME=DIR", help="For new settings."
     )
     adding.add_argument(
-        "--writable", action="append", default=[], metavar="DIR", help="Else as the unit has it."
+        "--writable",
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="Default: as in the existing unit.",
     )
     adding.add_argument(
-        "--run-as", default="", metavar="USER", help="Else as the unit has it, or root."
+        "--run-as", default="", metavar="USER", help="Default: as in the existing unit, or root."
     )
     adding.add_argument("--user", action="store_true", help="A service of yours, without root.")
     adding.add_argument("--dry-run", action="store_true", help="Print it, and write nothing.")

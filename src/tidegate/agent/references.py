@@ -1,14 +1,14 @@
-"""Files by reference: fetched from where a release says they are, in pieces, and verified.
+"""Fetch files by reference from the address that the release names, and verify them.
 
     uri ──▶ redirects, few ──▶ pieces, no more than announced ──▶ size and hash? ──▶ the file
      └──────────── all of it within one deadline ───────┘
 
-Nothing of ours goes there: no session, no cookie, no key, no name of the host. Whatever comes is
-compared with the hash that people approved, so the place need not be trusted (ADR-0013).
+The request holds nothing secret: no session, cookie, key or host name. The content is compared
+with the hash that people approved, so the address need not be trusted (ADR-0013).
 
-An author of a release must not thereby reach what only this host can reach. So each name is looked
-up once, and all its addresses must be public, unless the settings name its host and port. That is
-checked for every connection, also after a redirect.
+An author of a release must not reach the host's private network this way. So each name is resolved
+once, and all its addresses must be public, unless the settings allow its host and port. This is
+checked for every connection, including redirects.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from tidegate.domain.content.entries import File
 from tidegate.public_addresses import ADDRESSES_MAX, is_public, system_resolve
 
 CONNECT_SECONDS: Final = 5.0
-PIECE_SECONDS: Final = 15.0  # that the next piece is waited for
-FETCH_SECONDS_MAX: Final = 300.0  # for a file, from the first connection to the last piece
+PIECE_SECONDS: Final = 15.0  # to wait for the next piece
+FETCH_SECONDS_MAX: Final = 300.0  # for a whole file
 PIECE_BYTES: Final = 64 * 1024
 REDIRECTS_MAX: Final = 5
 SHOWN_CHARS_MAX: Final = 200
 REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
-PASSING: Final = frozenset({408, 425, 429})  # and all of 500 on
+PASSING: Final = frozenset({408, 425, 429})  # and every status from 500 on
 HEADERS: Final = {"accept": "*/*", "accept-encoding": "identity", "user-agent": "tidegate-agent"}
 
 
@@ -51,9 +51,10 @@ log = logging.getLogger("tidegate.agent")
 
 
 class References:
-    """What fetches them. ``directories``: where those of ``file:`` may lie on this host;
-    ``seconds``: how long one may take, whichever part of it is slow; ``hosts``: each
-    ``host:port`` that may have a private address.
+    """Fetches referenced files.
+
+    ``directories``: where ``file:`` references may point to. ``seconds``: the timeout of one file.
+    ``hosts``: each ``host:port`` that may have a private address.
     """
 
     def __init__(
@@ -67,16 +68,17 @@ class References:
         self._hosts = hosts
 
     def fetch(self, listed: File, uri: str, path: Path) -> None:
-        """Write the referenced bytes to ``path`` with their mode, durable; on failure nothing is
-        left there.
+        """Write the referenced file to ``path`` durably, with its mode; on failure remove it.
 
         Raises:
-            ContentMismatch: what lies there is not what the release names.
-            ReferenceRefused: it is not to be had. ReferenceAway: not for now. OSError: our disk.
+            ContentMismatch: the file is not the one that the release names.
+            ReferenceRefused: it cannot be fetched. ReferenceAway: not now. OSError: our disk.
         """
         deadline = ExchangeDeadline(self._seconds)
         is_local = uri.startswith("file:")
-        opened = _local(self._checked(uri)) if is_local else _remote(uri, deadline, self._hosts)
+        opened = (
+            _local(self._resolve_path(uri)) if is_local else _remote(uri, deadline, self._hosts)
+        )
         try:
             with opened as pieces, path.open("wb") as file:
                 os.fchmod(file.fileno(), listed.mode)
@@ -86,7 +88,7 @@ class References:
                     if size > listed.bytes:
                         raise _mismatch(listed, uri, f"more than {listed.bytes} bytes")
                     if deadline.is_over:
-                        raise _late(uri, deadline)
+                        raise _timed_out(uri, deadline)
                     hashed.update(piece)
                     file.write(piece)
                 if size != listed.bytes:
@@ -99,8 +101,8 @@ class References:
             path.unlink(missing_ok=True)
             raise
 
-    def _checked(self, uri: str) -> Path:
-        """The real path of a file that this host's settings let a release name.
+    def _resolve_path(self, uri: str) -> Path:
+        """Resolve the path of a ``file:`` reference that this host's settings allow.
 
         Raises: ReferenceRefused.
         """
@@ -108,22 +110,23 @@ class References:
             parts = urlsplit(uri)
             real = Path(os.path.realpath(unquote(parts.path)))
         except ValueError as error:
-            raise ReferenceRefused(f"{_shown(uri)} names no file: {error}") from None
+            raise ReferenceRefused(f"{_shorten(uri)} names no file: {error}") from None
         allowed = (Path(os.path.realpath(directory)) for directory in self._directories)
         if parts.netloc or not any(real.is_relative_to(directory) for directory in allowed):
             raise ReferenceRefused(
-                f"{_shown(uri)} lies in no directory that reference_directories of this agent names"
+                f"{_shorten(uri)} lies in no directory that reference_directories of this agent"
+                " names"
             )
         return real
 
 
-HTTP_ALONE: Final = References()  # for hosts whose settings allow no file:
+HTTP_ALONE: Final = References()  # for hosts whose settings allow no file: references
 
 
 @contextmanager
 def _local(path: Path) -> Iterator[Iterator[bytes]]:
     try:
-        # Not blocking: it may be a pipe that nobody writes to.
+        # Do not block: it may be a pipe without a writer.
         opened = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise ReferenceRefused(f"{path} cannot be read: {error.strerror}") from None
@@ -139,7 +142,7 @@ def _local(path: Path) -> Iterator[Iterator[bytes]]:
 def _remote(
     uri: str, deadline: ExchangeDeadline, hosts: Container[str]
 ) -> Iterator[Iterator[bytes]]:
-    """The body as it travels, after redirects. A client of its own: it knows no secret of ours."""
+    """The body after redirects. The client is separate, so it has no session or cookie."""
     try:
         timeout = httpx2.Timeout(PIECE_SECONDS, connect=CONNECT_SECONDS)
         transport = BoundedTransport(_GuardedBackend(deadline, hosts), trusted_roots())
@@ -148,25 +151,27 @@ def _remote(
         ) as client:
             url = httpx2.URL(uri)
             if url.scheme not in ("https", "http") or not url.host:
-                raise ReferenceRefused(f"{_shown(uri)} is no address of the web")
+                raise ReferenceRefused(f"{_shorten(uri)} is no address of the web")
             for _ in range(REDIRECTS_MAX + 1):
                 client.cookies.clear()
                 with client.stream("GET", url) as answer:
                     if answer.status_code not in REDIRECTS:
                         yield _body(uri, answer)
                         return
-                    url = _next(uri, url, answer)
-            raise ReferenceRefused(f"{_shown(uri)} leads through more than {REDIRECTS_MAX} others")
-    except (httpx2.InvalidURL, ValueError) as error:  # a host's name that no resolver takes
-        raise ReferenceRefused(f"{_shown(uri)} is no address: {error}") from None
+                    url = _follow_redirect(uri, url, answer)
+            raise ReferenceRefused(
+                f"{_shorten(uri)} leads through more than {REDIRECTS_MAX} others"
+            )
+    except (httpx2.InvalidURL, ValueError) as error:  # an invalid host name
+        raise ReferenceRefused(f"{_shorten(uri)} is no address: {error}") from None
     except (httpx2.HTTPError, httpx2.StreamError) as error:
         if deadline.is_over:
-            raise _late(uri, deadline) from None
-        raise ReferenceAway(f"{_shown(uri)}: {type(error).__name__} {error}") from None
+            raise _timed_out(uri, deadline) from None
+        raise ReferenceAway(f"{_shorten(uri)}: {type(error).__name__} {error}") from None
 
 
 class _GuardedBackend(BoundedBackend):
-    """Connects to public addresses, and to those of the hosts that the settings name."""
+    """Connects to public addresses, and to all addresses of the hosts in the settings."""
 
     def __init__(self, deadline: ExchangeDeadline, hosts: Container[str]) -> None:
         super().__init__(deadline)
@@ -206,38 +211,40 @@ class _GuardedBackend(BoundedBackend):
 def _body(uri: str, answer: httpx2.Response) -> Iterator[bytes]:
     status = answer.status_code
     if status == 200:
-        return answer.iter_raw()  # as they come, so that time is looked at even if they drip
+        return (
+            answer.iter_raw()
+        )  # raw pieces, so that the deadline is checked even if they are slow
     if status >= 500 or status in PASSING:
-        raise ReferenceAway(f"{_shown(uri)} answers {status}")
-    raise ReferenceRefused(f"{_shown(uri)} answers {status}")
+        raise ReferenceAway(f"{_shorten(uri)} answers {status}")
+    raise ReferenceRefused(f"{_shorten(uri)} answers {status}")
 
 
-def _next(uri: str, url: httpx2.URL, answer: httpx2.Response) -> httpx2.URL:
-    """Where a redirect leads; never from the web to a file, nor out of TLS."""
+def _follow_redirect(uri: str, url: httpx2.URL, answer: httpx2.Response) -> httpx2.URL:
+    """The target of a redirect. It may lead neither to a file nor from https to http."""
     found = url.join(answer.headers.get("location", ""))
     if found.scheme not in ("https", url.scheme) or not found.host:
         raise ReferenceRefused(
-            f"{_shown(uri)} leads to {_shown(str(found))}, which is not followed"
+            f"{_shorten(uri)} leads to {_shorten(str(found))}, which is not followed"
         )
     return found.copy_with(username=None, password=None)
 
 
-def _late(uri: str, deadline: ExchangeDeadline) -> ReferenceAway:
-    return ReferenceAway(f"{_shown(uri)} took longer than {deadline.seconds:g} s")
+def _timed_out(uri: str, deadline: ExchangeDeadline) -> ReferenceAway:
+    return ReferenceAway(f"{_shorten(uri)} took longer than {deadline.seconds:g} s")
 
 
 def _mismatch(listed: File, uri: str, found: str) -> ContentMismatch:
-    """What was found is for this host's log: whoever wrote the address need not learn by a report
-    what lies behind it.
+    """Write what was found only to this host's log: in a report, the author of the release could
+    read what the address holds.
     """
-    log.warning("%s at %s is %s", listed.path[:SHOWN_CHARS_MAX], _shown(uri), found)
+    log.warning("%s at %s is %s", listed.path[:SHOWN_CHARS_MAX], _shorten(uri), found)
     return ContentMismatch(
-        f"{listed.path[:SHOWN_CHARS_MAX]} at {_shown(uri)} is not what the release names; the"
+        f"{listed.path[:SHOWN_CHARS_MAX]} at {_shorten(uri)} is not what the release names; the"
         " agent's log says what it is",
         expected=listed.sha256,
     )
 
 
-def _shown(uri: str) -> str:
-    """For people and logs, without a query: that of a redirect may be a signature."""
+def _shorten(uri: str) -> str:
+    """Shorten an address for logs and people; drop the query, which may be a signature."""
     return uri.partition("?")[0][:SHOWN_CHARS_MAX]

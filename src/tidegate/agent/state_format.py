@@ -1,9 +1,9 @@
-"""The format of an agent's state directory: which agents can read what lies there.
+"""The format of an agent's state directory: which agent versions can read it.
 
 <state>/format   one decimal number and a newline, written before anything else
 
-The directory holds digests and records whose meaning the file alone does not tell. So an agent of
-another format refuses it as a whole, and changes nothing in it.
+The files in the directory do not say how to read their digests and records. So an agent of another
+format refuses the directory and changes nothing in it.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from typing import Final
 from tidegate.agent.durable_files import replace_file
 from tidegate.agent.errors import StateFormatRefused
 
-# Raised whenever an agent that knows only the number before would misread what the directory holds.
+# Increase it when an agent of the previous number would misread the directory.
 # 2: content digests of domain/content. Agents before that wrote no number.
 STATE_FORMAT: Final = 2
 FILE: Final = "format"
-# What an agent leaves in its directory. One of these without a format is the state of an older one.
+# Files of an agent. A directory with one of them but no format is from an older agent.
 LEFT: Final = ("key", "identity.json", "journal", "running.json")
 
 
 def check_format(state: Path) -> None:
-    """Mark a new state directory with our format; demand that of one that was used before.
+    """Write our format into a new state directory; check that of an existing one.
 
     Raises:
-        StateFormatRefused: an older or a newer agent wrote it, or the mark is damaged.
+        StateFormatRefused: an older or newer agent wrote it, or the format file is damaged.
     """
     try:
         text = (state / FILE).read_text("ascii", "replace")

@@ -1,8 +1,8 @@
-"""What Prometheus reads about rollouts, hosts, gates and approvals.
+"""Prometheus metrics of rollouts, hosts, gates and approvals.
 
-All of it comes from rows, so every server of an installation says the same: rules take the maximum
-over instances. Labels are channels, states, gates and kinds; none holds a rollout, a host, a
-release or a person, since those grow without bound.
+All values come from rows, so every server of an installation reports the same ones: rules take the
+maximum over instances. Labels are channels, states, gates and kinds. No label holds a rollout, a
+host, a release or a person, because their number grows without bound.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from tidegate.domain.packages import rows as package_rows, states as package_sta
 from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
 
 CHANNELS_MAX: Final = 400
-OTHER: Final = "(other)"  # all channels past these
-APPROVALS_MAX: Final = 1_000  # counted
-ROWS_MAX: Final = 50  # asked for at once
+OTHER: Final = "(other)"  # all channels after the first ones
+APPROVALS_MAX: Final = 1_000  # more are not counted
+ROWS_MAX: Final = 50  # read at once
 
 
 class FleetMetrics(Collector):
-    """Gauges of the fleet, read from rows whenever metrics are."""
+    """Gauges of the fleet, read from rows on every scrape."""
 
     def __init__(
         self, reads: Reads, fleet: FleetReader, pictures: FleetPictures, clock: Clock
@@ -42,14 +42,14 @@ class FleetMetrics(Collector):
         self._clock = clock
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: registering must not read the store."""
+        """Return nothing, so that registering does not read the store."""
         return ()
 
     def collect(self) -> Iterator[Metric]:
         picture = self._pictures.look()
         named = frozenset(sorted(item.channel for item in picture.channels)[:CHANNELS_MAX])
         yield from _host_gauges(picture, named)
-        yield _concluded(picture, named)
+        yield _ended_rollouts(picture, named)
         yield from self._rollout_gauges(named)
         yield self._quarantined(named)
         yield from self._approvals()
@@ -72,9 +72,11 @@ class FleetMetrics(Collector):
                     for item in some
                 )
             )
-            for rollout, tally, shut in zip(some, tallies, gates, strict=True):
+            for rollout, tally, gates_row in zip(some, tallies, gates, strict=True):
                 if tally is not None:
-                    gauges.add(rollout, tally.row, None if shut is None else shut.row, now)
+                    gauges.add(
+                        rollout, tally.row, None if gates_row is None else gates_row.row, now
+                    )
         return gauges.families()
 
     def _quarantined(self, named: frozenset[str]) -> GaugeMetricFamily:
@@ -112,7 +114,7 @@ class FleetMetrics(Collector):
 
 
 class RolloutGauges:
-    """Gauges of the open rollouts. Of a channel with several, the newest one counts."""
+    """Gauges of the open rollouts. If a channel has several, the newest one counts."""
 
     def __init__(self, named: frozenset[str]) -> None:
         self._named = named
@@ -224,7 +226,7 @@ def _host_gauges(picture: FleetPicture, named: frozenset[str]) -> Iterator[Gauge
     )
 
 
-def _concluded(picture: FleetPicture, named: frozenset[str]) -> CounterMetricFamily:
+def _ended_rollouts(picture: FleetPicture, named: frozenset[str]) -> CounterMetricFamily:
     ended: Counter[tuple[str, str]] = Counter()
     for item in picture.channels:
         for outcome in rollout_states.Outcome:

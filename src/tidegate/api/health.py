@@ -1,4 +1,4 @@
-"""Whether the process lives, is ready to serve, and what it is; and what it counts."""
+"""Liveness, readiness, version and metrics of the process."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from tidegate.web import inputs, routing
 Plain = routing.Request[inputs.Nothing, inputs.Nothing, inputs.Nothing]
 METRICS_MEDIA = "text/plain; version=0.0.4; charset=utf-8"
 DISK_FREE_BYTES_MIN = 64 * 2**20  # of the data directory
-OUTBOX_SECONDS_MAX = 3_600  # older than this, outbox work is stuck
+OUTBOX_SECONDS_MAX = 3_600  # outbox work older than this is stuck
 
 
 log = logging.getLogger("tidegate.health")
 
 
 class Version(Struct, frozen=True):
-    """What runs."""
+    """The version of this server."""
 
     name: str
     version: str
     api: str
-    epoch: int = 1  # grows when a backup is restored: what came after it is gone
+    epoch: int = 1  # grows when a backup is restored, which loses all later events
 
 
 class ReadinessCheck(Struct, frozen=True):
-    """One thing that must hold for a server to be ready."""
+    """One condition of readiness."""
 
     name: str
     ok: bool
@@ -53,33 +53,33 @@ class Alive(Struct, frozen=True):
 
 
 def livez(request: Plain) -> routing.Response:
-    """The process answers."""
+    """Whether the process responds."""
     return routing.Response(Alive())
 
 
 def readyz(request: Plain, health: LogHealth, blobs: Blobs, settings: Settings) -> routing.Response:
-    """The log and files can be written, outbox work is not stuck, the disk has room; else 503."""
+    """Whether the log and files are writable, the outbox moves and the disk has room; else 503."""
     checks = (_writable(health), _blobs(blobs), _outbox(health), _disk(settings))
     ready = all(check.ok for check in checks)
     return routing.Response(Readiness(ready, checks), status=200 if ready else 503)
 
 
 def version(request: Plain, reads: Reads) -> routing.Response:
-    """What runs here."""
+    """The version of this server."""
     restored = reads.find(epoch_key(), Epoch)
     epoch = FIRST if restored is None else restored.row.epoch
     return routing.Response(Version("tidegate", __version__, "v1", epoch))
 
 
 def metrics(request: Plain, health: LogHealth, metrics: Metrics) -> routing.Response:
-    """Counters for Prometheus."""
+    """Metrics for Prometheus."""
     metrics.outbox_age.set(health.outbox_age())
     return routing.Response(metrics.text(), media=METRICS_MEDIA)
 
 
 def _writable(health: LogHealth) -> ReadinessCheck:
     fault = health.write_fault()
-    if fault:  # anybody may ask, and the reason may name paths or hosts
+    if fault:  # this route is public, and the reason may name paths or hosts
         log.error("the log takes no commits: %s", fault)
     detail = "takes no commits; the reason is in the log of the server" if fault else ""
     return ReadinessCheck("log", not fault, detail or "takes commits")

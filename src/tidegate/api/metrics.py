@@ -1,4 +1,4 @@
-"""What a server counts about itself, for Prometheus; labels come from routes, never from input."""
+"""Prometheus metrics of one server. Labels come from routes, never from input."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _BOUNDS = (*(str(bound) for bound in SECONDS), "+Inf")
 
 
 class Requests(Collector):
-    """How often and how fast requests were answered.
+    """The number and duration of requests.
 
-    Plain numbers, added to on the event loop alone: the library's own counters take a lock for each
-    of the three, which is a good part of what an unchanged poll costs.
+    These are plain numbers, changed on the event loop only. The library's own counters take a lock
+    for each of the three, which is a good part of the cost of an unchanged poll.
     """
 
     def __init__(self) -> None:
@@ -55,8 +55,9 @@ class Requests(Collector):
 
 
 class Refusals(Collector):
-    """Reports of agents that were not taken, by the code of the refusal: also those of a batch,
-    whose own answer is 200. Plain numbers, added to on the event loop alone.
+    """Refused reports of agents by error code, including those in a batch whose own status is 200.
+
+    These are plain numbers, changed on the event loop only.
     """
 
     def __init__(self) -> None:
@@ -77,7 +78,7 @@ class Refusals(Collector):
 
 
 class Metrics:
-    """Counters of one application; each application has its own registry."""
+    """The metrics of one application. Each application has its own registry."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -110,7 +111,7 @@ class Metrics:
         subscribers: Callable[[], float],
         connections: Callable[[], float],
     ) -> None:
-        """Ask for these whenever the metrics are read."""
+        """Read these values on every scrape."""
         self.position.set_function(position)
         self.subscribers.set_function(subscribers)
         self.connections.set_function(connections)

@@ -1,6 +1,6 @@
-"""What Prometheus reads about notifications: from rows, so every server says the same.
+"""Prometheus metrics of notifications, from rows, so every server reports the same.
 
-The label is the subscription's name. There are at most 64.
+The label is the name of the subscription. There are at most 64 subscriptions.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ LABELS: Final = ("target",)
 
 
 class NotifyMetrics(Collector):
-    """The queues of subscriptions, read whenever metrics are."""
+    """Gauges of the queues of subscriptions, read on every scrape."""
 
     def __init__(self, reads: Reads, clock: Clock) -> None:
         self._reads = reads
         self._clock = clock
 
     def describe(self) -> Iterable[Metric]:
-        """Nothing: registering must not read the store."""
+        """Return nothing, so that registering does not read the store."""
         return ()
 
     def collect(self) -> Iterator[Metric]:

@@ -21,7 +21,7 @@ REFERENCE = "#/components/schemas/{name}"
 JsonSchema = dict[str, Any]
 
 _TAIL = re.compile(r"\{([a-z][a-z0-9_]*)\.\.\.\}")
-_PAGE = re.compile(r"Listed_(\w+)_")  # how msgspec spells Listed[Item]
+_PAGE = re.compile(r"Listed_(\w+)_")  # how msgspec names Listed[Item]
 
 HEADERS: dict[str, JsonSchema] = {
     "If-Match": {"type": "string", "pattern": '^"[0-9]{1,15}(-[0-9]{1,15})*"$'},
@@ -36,14 +36,14 @@ HEADERS: dict[str, JsonSchema] = {
 
 
 def document(routes: Sequence[web_routing.Route], version: str) -> dict[str, Any]:
-    """The whole document."""
+    """Build the whole document."""
     routes = [route for route in routes if not route.is_page]
     schemas = _Schemas(routes)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:
         path = _TAIL.sub(r"{\1}", route.path)
         paths.setdefault(path, {})[route.method.lower()] = _operation(route, schemas)
-    whole = {
+    assembled = {
         "openapi": "3.1.0",
         "info": {
             "title": "Tidegate",
@@ -64,13 +64,13 @@ def document(routes: Sequence[web_routing.Route], version: str) -> dict[str, Any
             },
         },
     }
-    # As JSON has it: tuples among the defaults are arrays.
-    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(whole))
+    # As JSON: tuples among the defaults become arrays.
+    found: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(assembled))
     return found
 
 
 class _Schemas:
-    """JSON Schemas of all types that the routes name, each once."""
+    """The JSON Schemas of all types that routes name, each once."""
 
     def __init__(self, routes: Sequence[web_routing.Route]) -> None:
         self._types: list[Any] = [shapes.Problem, Provenance, Confidence]
@@ -91,41 +91,43 @@ class _Schemas:
         schemas, components = msgspec.json.schema_components(self._types, ref_template=REFERENCE)
         names = {name: _PAGE.sub(r"\1Page", name) for name in components}
         self._found: dict[str, JsonSchema] = {
-            repr(item): _renamed(schema, names)
+            repr(item): _rename_references(schema, names)
             for item, schema in zip(self._types, schemas, strict=True)
         }
         self.components: dict[str, Any] = {
-            names[name]: {**_renamed(schema, names), "title": names[name]}
+            names[name]: {**_rename_references(schema, names), "title": names[name]}
             for name, schema in components.items()
         }
         self.components |= _report_schemas()
         self.components["Problem"]["additionalProperties"] = True
-        for (name, member), spelt_out in SPELT_OUT.items():
-            self.components[name]["properties"][member].update(spelt_out)
-            if "anyOf" in spelt_out or "$ref" in spelt_out:
+        for (name, member), real_schema in REAL_SCHEMAS.items():
+            self.components[name]["properties"][member].update(real_schema)
+            if "anyOf" in real_schema or "$ref" in real_schema:
                 self.components[name]["properties"][member].pop("type", None)
 
     def of(self, hint: Any) -> JsonSchema:
         return self._found[repr(hint)]
 
 
-def _renamed(schema: Any, names: Mapping[str, str]) -> Any:
-    """A schema whose references use these names."""
+def _rename_references(schema: Any, names: Mapping[str, str]) -> Any:
+    """A copy of a schema whose references use these names."""
     if isinstance(schema, dict):
         return {
             key: _reference(names[item.rpartition("/")[2]])
             if key == "$ref"
-            else _renamed(item, names)
+            else _rename_references(item, names)
             for key, item in schema.items()
         }
-    return [_renamed(item, names) for item in schema] if isinstance(schema, list) else schema
+    return (
+        [_rename_references(item, names) for item in schema] if isinstance(schema, list) else schema
+    )
 
 
-# ── bodies that are decoded by hand ───────────────────────────────────────────────────────────────
+# ── bodies that operations decode ─────────────────────────────────────────────────────────────────
 
-# The server decodes these members itself, so that one bad report of a batch gets a result of its
-# own and bad evidence is refused with its reason. Their Structs say ``dict``; the document says
-# what the members are.
+# The server decodes these members itself, so that one bad report of a batch gets its own result,
+# and bad evidence is refused with a reason. Their Structs have ``dict``; the document describes the
+# real members.
 
 
 def _reference(name: str) -> str:
@@ -133,7 +135,7 @@ def _reference(name: str) -> str:
 
 
 def _report_schemas() -> dict[str, JsonSchema]:
-    """A schema per kind of report, the members of the event with its kind, and one of any kind."""
+    """One schema per kind of report, and one of any kind."""
     _, components = msgspec.json.schema_components(
         report_json.KINDS.values(), ref_template=REFERENCE
     )
@@ -159,7 +161,7 @@ def _open(description: str) -> JsonSchema:
     return {"additionalProperties": True, "description": description}
 
 
-SPELT_OUT: Final[Mapping[tuple[str, str], JsonSchema]] = {
+REAL_SCHEMAS: Final[Mapping[tuple[str, str], JsonSchema]] = {
     ("Reports", "report"): {
         "anyOf": [{"$ref": _reference("AgentReport")}, {"type": "null"}],
     },
@@ -229,7 +231,7 @@ def _parameters(route: web_routing.Route) -> list[dict[str, Any]]:
     if route.dry_run:
         names.append(("Tidegate-Dry-Run", False))
     if route.guard is not steps.VersionRule.IGNORED:
-        # Without it the answer is 428, which is an answer: so a client may leave it out.
+        # A request without it gets a 428, so the header is optional here.
         names.append(("If-Match", False))
     if route.cached or route.ranges:
         names.append(("If-None-Match", False))
@@ -248,7 +250,7 @@ def _fields(struct: type[inputs.Input]) -> Iterable[FieldInfo]:
 
 def _parameter(item: FieldInfo, where: str) -> dict[str, Any]:
     schema, components = msgspec.json.schema_components([item.type], ref_template=REFERENCE)
-    found = _resolved(schema[0], components)
+    found = _inline(schema[0], components)
     if item.default not in (msgspec.NODEFAULT, None, ""):
         found["default"] = msgspec.to_builtins(item.default)
     parameter = {
@@ -262,17 +264,17 @@ def _parameter(item: FieldInfo, where: str) -> dict[str, Any]:
     return parameter
 
 
-def _resolved(schema: JsonSchema, components: dict[str, Any]) -> JsonSchema:
-    """A parameter's schema in one piece: enums have components of their own; null has no text."""
+def _inline(schema: JsonSchema, components: dict[str, Any]) -> JsonSchema:
+    """Inline a parameter's schema: enums are components of their own, and null has no text form."""
     reference = schema.get("$ref")
     if reference is not None:
         return dict(components[reference.rpartition("/")[2]])
     if "anyOf" in schema:
-        arms = [_resolved(arm, components) for arm in schema["anyOf"] if arm != {"type": "null"}]
+        arms = [_inline(arm, components) for arm in schema["anyOf"] if arm != {"type": "null"}]
         if len(arms) == 1:
             return arms[0]
     if schema.get("type") == "array":
-        return {**schema, "items": _resolved(schema["items"], components)}
+        return {**schema, "items": _inline(schema["items"], components)}
     return dict(schema)
 
 
@@ -299,7 +301,7 @@ def _responses(route: web_routing.Route, schemas: _Schemas) -> dict[str, Any]:
 
 
 def _add_dry_run(found: dict[str, Any], schemas: _Schemas) -> None:
-    """Say that a 200 may also be what a dry run shows."""
+    """Add the 200 of a dry run."""
     shown = schemas.of(dry_runs.DryRunShown)
     done = found.setdefault("200", {"description": "What it would record; nothing was changed"})
     content = done.setdefault("content", {}).setdefault(web_routing.JSON, {})
@@ -337,12 +339,12 @@ def _success(route: web_routing.Route, status: int, schemas: _Schemas) -> dict[s
 
 
 def _problem_statuses(route: web_routing.Route) -> set[int]:
-    """Every status that the layer or the route's own rules may answer."""
+    """Every status that the framework or the route itself may return."""
     found = {400, 406, 429, 431, 503}
     if route.permission is not web_routing.PUBLIC:
         found |= {401, 403}
     else:
-        found.add(401)  # a credential that came along and is not good
+        found.add(401)  # a credential that was sent and is invalid
     if "min_position" in route.types[1].__struct_fields__:
         found.add(problems.status_of(problems.PositionNotReached))
     if route.parameters:
@@ -358,11 +360,11 @@ def _problem_statuses(route: web_routing.Route) -> set[int]:
     return found | {problems.status_of(error) for error in route.errors}
 
 
-# ── served ────────────────────────────────────────────────────────────────────────────────────────
+# ── serving ───────────────────────────────────────────────────────────────────────────────────────
 
 
 class ApiDocument:
-    """The document of a server's own routes."""
+    """The OpenAPI document of a server's own routes."""
 
     def __init__(self, routes: tuple[web_routing.Route, ...], version: str) -> None:
         self._routes = routes
@@ -370,7 +372,7 @@ class ApiDocument:
 
     @cached_property
     def content(self) -> bytes:
-        """The document as it is served."""
+        """The document as bytes."""
         return msgspec.json.encode(document(self._routes, self._version))
 
 
@@ -378,7 +380,7 @@ def openapi(
     request: web_routing.Request[inputs.Nothing, inputs.Nothing, inputs.Nothing],
     description: ApiDocument,
 ) -> web_routing.Response:
-    """This document."""
+    """The OpenAPI document of this server."""
     return web_routing.Response(description.content)
 
 

@@ -1,4 +1,4 @@
-"""The command line: nouns and verbs, each imported when it is asked for, speaking HTTP."""
+"""The command line: nouns and verbs, each imported on demand, that call the API over HTTP."""
 
 from __future__ import annotations
 

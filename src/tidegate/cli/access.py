@@ -1,4 +1,4 @@
-"""Getting in: the first start, signing in and out, and who one is to the server."""
+"""Set up an installation, sign in and out, and show who is signed in."""
 
 from __future__ import annotations
 
@@ -18,7 +18,11 @@ DAYS_MAX = 90
 
 
 def ask(what: str, flag: str, *, secret: bool = False, twice: bool = False) -> str:
-    """A value that was not given: asked for on a terminal, else named as missing. Raises: Stop."""
+    """Prompt for a value that was not given.
+
+    Raises:
+        CommandExit: there is no terminal to prompt on.
+    """
     if not sys.stdin.isatty():
         path = click.get_current_context().command_path
         raise exit_codes.CommandExit(
@@ -28,7 +32,7 @@ def ask(what: str, flag: str, *, secret: bool = False, twice: bool = False) -> s
 
 
 def ask_secret(from_stdin: bool, what: str, flag: str, *, twice: bool = False) -> str:
-    """A secret: the first line of standard input, or what is typed unseen. Raises: Stop."""
+    """Read a secret: the first line of standard input, or a hidden prompt. Raises: CommandExit."""
     if from_stdin:
         return sys.stdin.readline(LINE_CHARS_MAX).rstrip("\r\n")
     return ask(what, flag, secret=True, twice=twice)
@@ -78,7 +82,7 @@ def setup(
     document = answer.json()
     line = f"{context.profile.url} is set up"
     if keep:
-        _signed_in(context, login_name, password, DAYS_DEFAULT, keep=True)
+        _sign_in(context, login_name, password, DAYS_DEFAULT, keep=True)
         line += f"; you are signed in as {login_name}"
     context.done(document, line)
 
@@ -113,12 +117,12 @@ def login(
     if token is None:
         login_name = login_name or ask("Sign-in name", "--login")
         password = ask_secret(password_stdin, "Password", "--password-stdin")
-        token = _signed_in(context, login_name, password, days, keep=keep)
+        token = _sign_in(context, login_name, password, days, keep=keep)
         me = _me(context, token)
     else:
         me = _me(context, token)
         if keep:
-            _kept(context, token)
+            _save_token(context, token)
     if keep:
         who = me["login"] or me["user_id"]
         context.done(me, f"signed in to {context.profile.url} as {who}")
@@ -126,43 +130,43 @@ def login(
         click.echo(token)
 
 
-def _signed_in(
+def _sign_in(
     context: cli_context.CommandContext, login_name: str, password: str, days: int, *, keep: bool
 ) -> str:
-    """A token for these credentials, by way of a session that is closed again."""
-    nobody = _client(context, None)
+    """Get a token for these credentials, through a session that is closed afterwards."""
+    anonymous = _client(context, None)
     session = _session(
-        nobody.write("POST", paths.at("sessions"), _credentials(login_name, password))
+        anonymous.write("POST", paths.at("sessions"), _credentials(login_name, password))
     )
-    token = _token_of(nobody, session, days)
-    nobody.close()
+    token = _token_of(anonymous, session, days)
+    anonymous.close()
     if keep:
-        _kept(context, token)
+        _save_token(context, token)
     return token
 
 
 def change_own_password(
     context: cli_context.CommandContext, me: Any, current: str, fresh: str
 ) -> Any:
-    """Change the password of who is signed in, and keep a token of the time after.
+    """Change the password of the signed-in user, and save a new token.
 
-    The server takes it from a session only, and ends every session and token that there is.
+    The server accepts this only in a session, and ends all sessions and tokens of the user.
     """
     from tidegate.cli.profile import load
 
-    nobody = _client(context, None)
+    anonymous = _client(context, None)
     session = _session(
-        nobody.write("POST", paths.at("sessions"), _credentials(me["login"], current))
+        anonymous.write("POST", paths.at("sessions"), _credentials(me["login"], current))
     )
     body = {"password": fresh, "current": current}
-    answer = nobody.write(
+    answer = anonymous.write(
         "PUT", paths.at("users", me["user_id"], "password"), body, headers=session
     )
-    token = _token_of(nobody, _session(answer), DAYS_DEFAULT)
-    nobody.close()
+    token = _token_of(anonymous, _session(answer), DAYS_DEFAULT)
+    anonymous.close()
     kept = load()
     if kept is not None and kept.token is not None and kept.url == context.profile.url:
-        _kept(context, token)
+        _save_token(context, token)
     else:
         output.note("the token that you used has ended; make a new one: tidegate login")
     return {"position": answer.json()["position"]}
@@ -173,19 +177,19 @@ def _credentials(login_name: str, password: str) -> dict[str, str]:
 
 
 def _session(opened: Any) -> dict[str, str]:
-    """The headers of a session that the server just opened."""
+    """The headers that authenticate requests of a new session."""
     cookie = opened.headers.get("set-cookie", "").partition(";")[0]
     return {"Cookie": cookie, "X-CSRF-Token": opened.json()["csrf_token"]}
 
 
 def _token_of(client: ApiClient, session: dict[str, str], days: int) -> str:
-    """A token made in a session, which is closed again."""
+    """Create a token in a session and close the session."""
     made = client.write("POST", paths.at("tokens"), {"days": days}, headers=session).json()
     client.write("DELETE", paths.at("sessions", "current"), headers=session)
     return str(made["token"])
 
 
-def _kept(context: cli_context.CommandContext, token: str) -> None:
+def _save_token(context: cli_context.CommandContext, token: str) -> None:
     from tidegate.cli.profile import Profile, keep
 
     path = keep(Profile(context.profile.url, token))
@@ -226,7 +230,7 @@ def logout(context: cli_context.CommandContext) -> None:
     except exit_codes.CommandExit as stop:
         if stop.code is exit_codes.ExitCode.UNAVAILABLE:
             raise
-        # It is revoked: expired, or revoked by somebody else.
+        # It has already ended: it expired, or another person revoked it.
     finally:
         client.close()
     forget()
@@ -250,7 +254,7 @@ def whoami(context: cli_context.CommandContext) -> None:
 
 
 def roles(grants: Any) -> str:
-    """Grants as people read them: the role, and where it is not everywhere."""
+    """Format grants: each role, with its scope unless that is everywhere."""
     if grants is None:
         return "whatever the owner may"
     shown = [
@@ -261,6 +265,6 @@ def roles(grants: Any) -> str:
 
 
 def grant_of(words: str) -> dict[str, str]:
-    """``role`` or ``role@scope`` as the API has it."""
+    """Parse ``role`` or ``role@scope`` into a grant of the API."""
     role, _, scope = words.partition("@")
     return {"role": role, "scope": scope or "*"}

@@ -1,4 +1,4 @@
-"""Budgets: how many hosts may be disrupted at once, whatever rolls out."""
+"""Budgets: how many hosts may be disrupted at once, over all rollouts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ BUDGETS = completion.names("/v1/budgets", "budget_id")
 
 
 def format_bound(item: output.Item) -> str:
-    """A number, a share of the hosts, or the smaller of both."""
+    """Format a bound: a number, a share of the hosts, or the smaller of both."""
     number, share = item.get("max_in_flight"), item.get("max_in_flight_pct")
-    said = [output.text(number)] if number is not None else []
+    bounds = [output.text(number)] if number is not None else []
     if share is not None:
-        said.append(f"{share} %")
-    return output.text(said)
+        bounds.append(f"{share} %")
+    return output.text(bounds)
 
 
 COLUMNS = (
@@ -116,7 +116,7 @@ def remove(context: cli_context.CommandContext, budget_id: str) -> None:
 @cli_context.with_context
 def list_all(context: cli_context.CommandContext, watch: bool) -> None:
     """List all budgets, and how much of each is in use."""
-    context.shown(
+    context.print_items(
         lambda: list(context.client.items(paths.at("budgets"))),
         COLUMNS,
         watch=watch,

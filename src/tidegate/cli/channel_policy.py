@@ -1,4 +1,4 @@
-"""The rollout policy of a channel: shown, checked, compared."""
+"""Show, check and compare the rollout policy of a channel."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EXAMPLE = """{
 
 
 def load_policy(file: str) -> Any:
-    """A policy as JSON, from a file. Raises: Stop."""
+    """Load a policy from a JSON file. Raises: CommandExit."""
     import json
     from pathlib import Path
 
@@ -66,7 +66,7 @@ def policy(
     package: str | None,
     selector: str | None,
 ) -> None:
-    """Show the policy of CHANNEL with every member, or check one. Changes nothing."""
+    """Show the policy of CHANNEL with all fields, or check one. Changes nothing."""
     if example:
         output.say(EXAMPLE)
         return
@@ -101,8 +101,8 @@ def write_policy(
     file: str | None,
     **channel: Any,
 ) -> ServerResponse:
-    """Create or edit a channel. If its policy is refused, name every fault of it: the server may
-    stop at the first kind of fault.
+    """Create or edit a channel. If the server refuses the policy, check it and report all faults,
+    because the server may stop at the first kind of fault.
 
     Raises:
         CommandExit.
@@ -130,7 +130,7 @@ def write_policy(
 
 
 def _check(context: cli_context.CommandContext, body: dict[str, Any], channel: str | None) -> Any:
-    """Check a policy on its channel; one that does not exist yet is checked without hosts.
+    """Check a policy on its channel, or without hosts if the channel does not exist yet.
 
     Raises: CommandExit.
     """

@@ -1,5 +1,6 @@
-"""HTTP as the verbs need it: keys, versions, repeats, pages, problems. Plain ``http.client``,
-because a verb is over before a bigger library is imported.
+"""The HTTP client: idempotency keys, versions, retries, pages, problems.
+
+It uses plain ``http.client``, because importing a bigger library takes longer than most commands.
 """
 
 from __future__ import annotations
@@ -24,24 +25,24 @@ ATTEMPTS_MAX = 5
 PAUSE_SECONDS_MAX = 10.0
 TIMEOUT_SECONDS = 30.0
 PAGES_MAX = 10_000
-KNOWN_MAX = 64  # answers that are kept for their ETag
+KNOWN_MAX = 64  # responses that are cached with their ETag
 PAGE_ROWS = 500
 CHUNK_BYTES = 64 * 1024
 ANSWER_BYTES_MAX = 256 * 1024 * 1024
 ACCEPTED: Final = 202
 PARTIAL: Final = 206
-REPEATED: Final = frozenset({429, 503})  # nothing was done, or the key makes a repeat harmless
+REPEATED: Final = frozenset({429, 503})  # nothing was done, or the key makes a retry harmless
 
 UNKNOWN_CALLER: Final = frozenset({"unauthenticated", "wrong_credentials"})
 NOT_SET_UP: Final = "Nobody has set this server up yet."
 
 TRANSFER_SECONDS = 300.0  # without a byte, while a file is sent or received
-Progress = Callable[[int], None]  # so many bytes more
+Progress = Callable[[int], None]  # called with the number of further bytes
 
 
 @dataclass(frozen=True, slots=True)
 class FileBody:
-    """A file that is sent as a body, piece by piece, from its beginning at each attempt."""
+    """A file that is sent as a request body in chunks, from its beginning in each attempt."""
 
     place: Path
     size: int
@@ -62,7 +63,7 @@ class FileBody:
 
 @dataclass(frozen=True, slots=True)
 class ServerResponse:
-    """What the server said, if it did not say no."""
+    """A successful response of the server."""
 
     status: int
     headers: Mapping[str, str]
@@ -74,11 +75,11 @@ class ServerResponse:
 
     @property
     def position(self) -> int:
-        """Of the log, caused by this write; 0: it wrote nothing."""
+        """The log position of this write; 0: it wrote nothing."""
         return int(self.headers.get("tidegate-position", "0"))
 
     def json(self) -> Any:
-        """The body. Raises: Stop: it is not JSON, so it is not one of our servers."""
+        """Parse the body. Raises: CommandExit: it is not JSON, so this is not a Tidegate server."""
         if not self.body:
             return {}
         try:
@@ -92,19 +93,19 @@ class ServerResponse:
 
 
 class ApiClient:
-    """One server, asked as one principal, over one connection at a time."""
+    """A client for one server and one principal, with one connection at a time."""
 
     def __init__(self, profile: Profile, *, timeout: float = TIMEOUT_SECONDS) -> None:
         self.profile = profile
         self.attempts_max = ATTEMPTS_MAX
-        self.break_glass = ""  # why the approval of a protected channel is gone past
-        self.dry_run = False  # writes are only decided
+        self.break_glass = ""  # the reason for bypassing the approval of a protected channel
+        self.dry_run = False  # writes are only dry runs
         self._timeout = timeout
         self._known: dict[str, ServerResponse] = {}
         self._connection: http.client.HTTPConnection | None = None
 
     def get(self, path: str, query: paths.Query | None = None) -> ServerResponse:
-        """Read; what was read before and has not changed is not sent again."""
+        """GET, with a cache: the server does not send an unchanged response again."""
         target = paths.located(path, query)
         known = self._known.get(target)
         headers = {} if known is None else {"If-None-Match": known.etag or ""}
@@ -125,22 +126,22 @@ class ApiClient:
         query: paths.Query | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> ServerResponse:
-        """Change something, once: every repeat carries the same key."""
-        said = {"Idempotency-Key": os.urandom(16).hex(), **(headers or {})}
+        """Send a write. Every retry carries the same idempotency key, so it is applied once."""
+        all_headers = {"Idempotency-Key": os.urandom(16).hex(), **(headers or {})}
         if etag is not None:
-            said["If-Match"] = etag
+            all_headers["If-Match"] = etag
         content: bytes | FileBody | None = None
         if isinstance(body, bytes | FileBody):
-            said["Content-Type"] = "application/octet-stream"
+            all_headers["Content-Type"] = "application/octet-stream"
             content = body
         elif body is not None:
-            said["Content-Type"] = "application/json"
+            all_headers["Content-Type"] = "application/json"
             content = json.dumps(body).encode()
         if self.break_glass:
-            said["Tidegate-Break-Glass"] = quote(self.break_glass, safe="")
+            all_headers["Tidegate-Break-Glass"] = quote(self.break_glass, safe="")
         if self.dry_run:
-            said["Tidegate-Dry-Run"] = "true"
-        answer = self._asked(method, paths.located(path, query), said, content)
+            all_headers["Tidegate-Dry-Run"] = "true"
+        answer = self._asked(method, paths.located(path, query), all_headers, content)
         if answer.status == ACCEPTED and "approvers" in answer.json():
             raise waits(answer.json())
         if self.dry_run:
@@ -148,7 +149,7 @@ class ApiClient:
         return answer
 
     def items(self, path: str, query: paths.Query | None = None) -> Iterator[dict[str, Any]]:
-        """All items of a list, page after page."""
+        """All items of a list, page by page."""
         asked = {"limit": PAGE_ROWS, **(query or {})}
         for _ in range(PAGES_MAX):
             page = self.get(path, asked).json()
@@ -171,7 +172,7 @@ class ApiClient:
             except ConnectionRefusedError as error:
                 raise self.unreachable(error) from None
             except (OSError, http.client.HTTPException) as error:
-                self.close()  # the same key makes it safe to ask again
+                self.close()  # the same key makes a retry safe
                 if last or isinstance(error, TimeoutError):
                     raise self.unreachable(error) from None
                 time.sleep(_pause(attempt, None))
@@ -179,21 +180,21 @@ class ApiClient:
             if answer.status < 300 or answer.status == 304:
                 return answer
             if answer.status < 400:
-                raise self._elsewhere(answer)
+                raise self._redirect_error(answer)
             if last or answer.status not in REPEATED:
                 raise self._refusal(answer)
             time.sleep(_pause(attempt, answer.headers.get("retry-after")))
         raise AssertionError("some attempt is the last")
 
     def _refusal(self, answer: ServerResponse) -> exit_codes.CommandExit:
-        """Why the server says no. One that nobody has set up knows no one: it is told as that."""
+        """The error of a refused request, with one of its own for a server that is not set up."""
         stop = hints.problem(answer.status, answer.body, answer.headers)
         if stop.problem.get("code") not in UNKNOWN_CALLER:
             return stop
         try:
-            nobody = ApiClient(Profile(self.profile.url, None), timeout=self._timeout)
-            found = nobody._exchange("GET", paths.at("setup"), {}, None)
-            nobody.close()
+            anonymous = ApiClient(Profile(self.profile.url, None), timeout=self._timeout)
+            found = anonymous._exchange("GET", paths.at("setup"), {}, None)
+            anonymous.close()
             is_set_up = found.status != 200 or found.json().get("set_up", True)
         except (OSError, http.client.HTTPException, exit_codes.CommandExit):
             return stop
@@ -208,11 +209,11 @@ class ApiClient:
         headers: dict[str, str],
         body: bytes | FileBody | None,
     ) -> ServerResponse:
-        with self._sent(method, target, headers, body) as response:
+        with self._open_response(method, target, headers, body) as response:
             content = response.read(ANSWER_BYTES_MAX)
             return ServerResponse(response.status, _named(response), content)
 
-    def _sent(
+    def _open_response(
         self,
         method: str,
         target: str,
@@ -220,52 +221,52 @@ class ApiClient:
         body: bytes | FileBody | None = None,
         timeout: float = 0.0,
     ) -> http.client.HTTPResponse:
-        """The head of the answer. Raises: OSError, HTTPException."""
+        """Send a request and return the head of the response. Raises: OSError, HTTPException."""
         if self._connection is None:
             self._connection = self._connected()
         connection = self._connection
-        said = {
+        all_headers = {
             "Accept": "application/json, application/problem+json, */*;q=0.1",
             "User-Agent": f"tidegate/{__version__}",
             **headers,
         }
         if self.profile.token is not None:
-            said["Authorization"] = f"Bearer {self.profile.token}"
+            all_headers["Authorization"] = f"Bearer {self.profile.token}"
         is_file = isinstance(body, FileBody)
         connection.timeout = TRANSFER_SECONDS if is_file else timeout or self._timeout
         if connection.sock is not None:
             connection.sock.settimeout(connection.timeout)
         if not isinstance(body, FileBody):
-            connection.request(method, target, body, said)
+            connection.request(method, target, body, all_headers)
             return connection.getresponse()
-        said["Content-Length"] = str(body.size)
+        all_headers["Content-Length"] = str(body.size)
         pieces = body.pieces()
         try:
-            connection.request(method, target, pieces, said)
+            connection.request(method, target, pieces, all_headers)
         except (BrokenPipeError, ConnectionResetError):
-            pass  # it may have refused before it had all of it: its answer says why
+            pass  # the server may have refused early; its response says why
         finally:
             pieces.close()
         return connection.getresponse()
 
     def download(self, path: str) -> DownloadReader:
-        """Read something large, piece by piece. Raises: CommandExit."""
+        """Download something large in chunks. Raises: CommandExit."""
         return DownloadReader(self, paths.located(path, None))
 
     def open(self, target: str, headers: dict[str, str]) -> http.client.HTTPResponse:
-        """The head of a large answer, whose body the caller reads.
+        """Request something large and return the response with its body unread.
 
         Raises:
-            CommandExit: the server refuses. OSError, HTTPException: it is away.
+            CommandExit: the server refuses. OSError, HTTPException: it is unreachable.
         """
-        response = self._sent("GET", target, headers, timeout=TRANSFER_SECONDS)
+        response = self._open_response("GET", target, headers, timeout=TRANSFER_SECONDS)
         if response.status < 300:
             return response
         with response:
             body = response.read(ANSWER_BYTES_MAX)
         answer = ServerResponse(response.status, _named(response), body)
         if answer.status < 400:
-            raise self._elsewhere(answer)
+            raise self._redirect_error(answer)
         raise hints.problem(answer.status, answer.body, answer.headers)
 
     def _connected(self) -> http.client.HTTPConnection:
@@ -279,8 +280,8 @@ class ApiClient:
                 exit_codes.ExitCode.USAGE, f"{self.profile.url}: {error}", "tidegate --help"
             ) from None
 
-    def _elsewhere(self, answer: ServerResponse) -> exit_codes.CommandExit:
-        """A redirect is told, not followed: the token is for this server alone."""
+    def _redirect_error(self, answer: ServerResponse) -> exit_codes.CommandExit:
+        """The error of a redirect, which is not followed, because the token is for this server."""
         place = answer.headers.get("location", "another place")
         return exit_codes.CommandExit(
             exit_codes.ExitCode.UNAVAILABLE,
@@ -304,10 +305,10 @@ class ApiClient:
 
 
 class DownloadReader:
-    """The body of a large answer as a file to read from.
+    """The body of a large response as a file to read from.
 
-    A connection that breaks is made again, and the rest is asked for. It ends if the body has
-    changed meanwhile.
+    If the connection breaks, it reconnects and requests the rest. It fails if the body has changed
+    in between.
 
     Raises:
         CommandExit.
@@ -325,7 +326,7 @@ class DownloadReader:
         self._open()
 
     def read(self, size: int) -> bytes:
-        """At most so many bytes; none: it is over."""
+        """Read at most ``size`` bytes; empty at the end."""
         while self._read < self.size:
             try:
                 if self._response is None:
@@ -367,8 +368,8 @@ class DownloadReader:
             self._etag = response.headers.get("etag", "")
             self.size = int(response.headers.get("content-length", "0"))
             return response
-        said = {"Range": f"bytes={self._read}-", "If-Range": self._etag}
-        response = self._client.open(self._target, said)
+        all_headers = {"Range": f"bytes={self._read}-", "If-Range": self._etag}
+        response = self._client.open(self._target, all_headers)
         if response.status != PARTIAL:
             response.close()
             self._client.close()
@@ -380,7 +381,7 @@ class DownloadReader:
         return response
 
     def _fail(self, error: Exception) -> None:
-        """Wait and try again. Raises: CommandExit: often enough, without a byte in between."""
+        """Wait before a retry. Raises: CommandExit: too many retries without a new byte."""
         self._drop()
         self._client.close()
         self._failures += 1
@@ -403,7 +404,7 @@ def _pause(attempt: int, retry_after: str | None) -> float:
 
 
 def waits(request: Mapping[str, Any]) -> exit_codes.CommandExit:
-    """The channel is protected, and a request was made: nothing is done yet."""
+    """The end of a command for which a request was made, because the channel is protected."""
     request_id = request["request_id"]
     ways = (
         line

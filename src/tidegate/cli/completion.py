@@ -1,4 +1,4 @@
-"""Completion: the script for a shell, and names that the server knows."""
+"""Shell completion: the scripts, and names from the server."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]
 
 
 def names(path: str, *field: str, **query: Any) -> Completer:
-    """Completes what stands at this field of the items of a list of the API.
+    """Build a completer for a field of the items of an API list.
 
-    Whatever goes wrong completes nothing: a shell's prompt is no place for errors.
+    On any error it completes nothing, because errors would disturb the shell's prompt.
     """
 
     def complete(
@@ -59,7 +59,7 @@ def names(path: str, *field: str, **query: Any) -> Completer:
 
         try:
             asked = located(path, {"limit": NAMES_MAX, **query})
-            page = json.loads(_glimpse(ctx.ensure_object(context.CommandContext).profile, asked))
+            page = json.loads(_fetch(ctx.ensure_object(context.CommandContext).profile, asked))
             found = [str(dig(item, *field)) for item in page["items"]]
         except (exit_codes.CommandExit, OSError, ValueError, KeyError, TypeError):
             return []
@@ -68,9 +68,12 @@ def names(path: str, *field: str, **query: Any) -> Completer:
     return complete
 
 
-def _glimpse(profile: Profile, target: str) -> bytes:
-    """One quick look. Plain HTTP goes over a bare socket: the tab key should not wait for a
-    library to be imported. Raises: Stop, OSError, ValueError.
+def _fetch(profile: Profile, target: str) -> bytes:
+    """Send one quick request. Plain HTTP uses a bare socket, because importing a library would make
+    completion slow.
+
+    Raises:
+        CommandExit, OSError, ValueError.
     """
     if not profile.url.startswith("http://"):
         from tidegate.cli.client import ApiClient
@@ -94,7 +97,7 @@ def _glimpse(profile: Profile, target: str) -> bytes:
 
 
 def _read(connection: socket) -> bytes:
-    """All that comes until the other side closes, which HTTP/1.0 makes it do."""
+    """Read until the server closes the connection, as it does with HTTP/1.0."""
     seen = b""
     while len(seen) < ANSWER_BYTES_MAX and (part := connection.recv(65_536)):
         seen += part

@@ -1,4 +1,4 @@
-"""What every verb has at hand: the flags that all share, the client, and how it prints."""
+"""The context of every command: the shared flags, the client, and printing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 
 from tidegate.cli.lazy_groups import resolve as resolve_member
 
-if TYPE_CHECKING:  # late, each where it is used: help needs none of them
+if TYPE_CHECKING:  # imported where they are used, because help needs none of them
     from tidegate.cli.client import ApiClient, ServerResponse
     from tidegate.cli.output import Cell, Column, Item
     from tidegate.cli.profile import Profile
@@ -23,7 +23,7 @@ R = TypeVar("R")
 
 
 class CommandContext:
-    """The flags that all verbs share, and what follows from them."""
+    """The flags that all commands share, and the objects built from them."""
 
     def __init__(self) -> None:
         self.url: str | None = None
@@ -50,8 +50,8 @@ class CommandContext:
 
         return UserNames(self.client)
 
-    def go_past(self, reason: str | None) -> None:
-        """Go past the approval of a protected channel. Raises: CommandExit: without a reason."""
+    def bypass_approval(self, reason: str | None) -> None:
+        """Bypass the approval of a protected channel. Raises: CommandExit: without a reason."""
         from tidegate.cli.exit_codes import CommandExit, ExitCode
 
         if not reason or not reason.strip():
@@ -63,7 +63,7 @@ class CommandContext:
         self.client.break_glass = reason
 
     def rehearse(self, run: Callable[[], object]) -> NoReturn:
-        """Run a verb whose first write is a dry run, print what it would record, and end."""
+        """Run a command with a dry run as its first write, print the result, and exit."""
         from tidegate.cli.dry_run import DryRunAnswered, print_dry_run
 
         self.client.dry_run = True
@@ -73,14 +73,14 @@ class CommandContext:
             print_dry_run(self, ended.answer)
         click.get_current_context().exit()
 
-    # ── asking ──
+    # ── requests ──
 
     def get(self, path: str, **query: Any) -> Any:
-        """What is read there."""
+        """GET a JSON document."""
         return self.client.get(path, query).json()
 
     def list_of_channel(self, path: str, query: dict[str, Any]) -> list[Any]:
-        """All items of a list that a channel may narrow.
+        """All items of a list, which a query may limit to one channel.
 
         Raises:
             CommandExit: there is no such channel.
@@ -93,7 +93,7 @@ class CommandContext:
         return items
 
     def warn_of_scopes(self, scopes: Iterable[str]) -> None:
-        """Say beside the output which channels of the scopes do not exist."""
+        """Print to stderr which channels of the scopes do not exist."""
         from tidegate.cli.output import note
         from tidegate.cli.suggestions import warn_of_scopes
 
@@ -102,7 +102,7 @@ class CommandContext:
                 note(warning)
 
     def etag_of(self, path: str, version: int | None) -> str | None:
-        """The version that a write names: the one that was given, or the one that stands."""
+        """The ETag for a write: of the given version, or of the current one."""
         return f'"{version}"' if version is not None else self.client.get(path).etag
 
     # ── printing ──
@@ -122,12 +122,12 @@ class CommandContext:
         print_list(self.output, items, columns, empty=empty)
 
     def _named(self, items: Sequence[Item], columns: Sequence[Column]) -> Sequence[Column]:
-        """The columns, with the names of people where they are known."""
+        """Show the names of people in the columns, where they are known."""
         if not any(column.is_person for column in columns):
             return columns
         return self.people.named(items, columns)
 
-    def shown(
+    def print_items(
         self,
         ask: Callable[[], Any],
         columns: Sequence[Column],
@@ -135,7 +135,7 @@ class CommandContext:
         watch: bool,
         empty: str = "nothing",
     ) -> None:
-        """A list as it stands; ``watch``: again and again, as it changes."""
+        """Print a list; with ``watch``, print it again whenever it changes."""
         if not watch:
             self.list(ask(), columns, empty=empty)
             return
@@ -146,14 +146,14 @@ class CommandContext:
 
         follow(ask, drawn, output=self.output)
 
-    def told(
+    def print_object(
         self,
         ask: Callable[[], Any],
         fields: Callable[[Any], Sequence[tuple[str, Cell]]],
         *,
         watch: bool,
     ) -> None:
-        """One thing as it stands; ``watch``: again and again, as it changes."""
+        """Print one object; with ``watch``, print it again whenever it changes."""
         if not watch:
             found = ask()
             self.card(found, fields(found))
@@ -165,7 +165,7 @@ class CommandContext:
     def one_of(
         self, items: Iterable[Item], member: str, id: str, columns: Sequence[Column], what: str
     ) -> None:
-        """One thing of a list, as a card. Raises: CommandExit: it is not in the list."""
+        """Print one item of a list as a card. Raises: CommandExit: it is not in the list."""
         from tidegate.cli.exit_codes import CommandExit, ExitCode
 
         for item in items:
@@ -187,7 +187,7 @@ class CommandContext:
         print_done(self.output, document, line)
 
     def warn(self, answer: ServerResponse | Any) -> None:
-        """Print the warnings of an answer, beside the output."""
+        """Print the warnings of a response to stderr."""
         from tidegate.cli.output import note
         from tidegate.cli.symbols import clean
 
@@ -200,40 +200,40 @@ class CommandContext:
         return self.output == "table"
 
 
-def _kept(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
+def _save_option(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
     if value is not None:
         setattr(ctx.ensure_object(CommandContext), param.name or "", value)
 
 
 def shared_options() -> list[click.Parameter]:
-    """The flags that may stand before the noun and behind the verb."""
+    """The flags that may be given before the noun or after the verb."""
     return [
         click.Option(
             ["-o", "--output"],
             type=click.Choice(FORMATS),
             help="How to print: a table, JSON, or a line of JSON per item.",
             expose_value=False,
-            callback=_kept,
+            callback=_save_option,
         ),
         click.Option(
             ["--url"],
             metavar="URL",
             help="The server. Default: TIDEGATE_URL, then the one that login saved.",
             expose_value=False,
-            callback=_kept,
+            callback=_save_option,
         ),
         click.Option(
             ["--token"],
             metavar="TOKEN",
             help="The API token. Default: TIDEGATE_TOKEN, then the one that login saved.",
             expose_value=False,
-            callback=_kept,
+            callback=_save_option,
         ),
     ]
 
 
 class VerbCommand(click.Command):
-    """A command that takes the shared flags, too."""
+    """A command that also takes the shared flags."""
 
     def __init__(self, *args: Any, **rest: Any) -> None:
         super().__init__(*args, **rest)
@@ -241,7 +241,7 @@ class VerbCommand(click.Command):
 
 
 class NounGroup(click.Group):
-    """A noun: a group of verbs, shown in the order in which they are written."""
+    """A group of verbs, listed in the order of their definition."""
 
     command_class = VerbCommand
 
@@ -255,12 +255,12 @@ class NounGroup(click.Group):
 
 
 def with_context(verb: Callable[Concatenate[CommandContext, P], R]) -> Callable[P, R]:
-    """Hand the context to a verb as its first argument."""
+    """Pass the context to a command as its first argument."""
 
     def handed(*args: P.args, **rest: P.kwargs) -> R:
         context = click.get_current_context().ensure_object(CommandContext)
         if context.break_glass:
-            context.go_past(click.get_current_context().params.get("reason"))
+            context.bypass_approval(click.get_current_context().params.get("reason"))
         from tidegate.cli.exit_codes import CommandExit, ExitCode
 
         try:
@@ -287,7 +287,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class WordChoice(click.Choice[str]):
-    """One of some words, in any case, with hyphens or underscores between its parts."""
+    """A choice of words that ignores case and treats hyphens and underscores alike."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
         wanted = _plain(str(value))
@@ -305,7 +305,7 @@ def break_glass_option(verb: F) -> F:
         "--break-glass",
         is_flag=True,
         expose_value=False,
-        callback=_kept_flag,
+        callback=_save_flag,
         help="On a protected channel: do it at once, without approval. It needs the permission "
         "emergency and a reason, and another person reviews it.",
     )(verb)
@@ -317,12 +317,12 @@ def dry_run_option(verb: F) -> F:
         "--dry-run",
         is_flag=True,
         expose_value=False,
-        callback=_kept_flag,
+        callback=_save_flag,
         help="Decide it, show what it would record, and change nothing.",
     )(verb)
 
 
-def _kept_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
+def _save_flag(ctx: click.Context, param: click.Parameter, value: bool) -> None:
     setattr(ctx.ensure_object(CommandContext), str(param.name), value)
 
 
@@ -353,8 +353,9 @@ def watch_option(verb: F) -> F:
 
 
 class ReasonOption(click.Option):
-    """A required option that a flag makes unnecessary, because nothing is written then. The flag is
-    eager, so that it is read first.
+    """A required option that is optional with a certain flag, because nothing is written then.
+
+    The flag must be eager, so that click reads it first.
     """
 
     def __init__(self, *args: Any, unless: str = "", **rest: Any) -> None:
@@ -371,10 +372,12 @@ class ReasonOption(click.Option):
 
 
 def reason(*, required: bool, unless: str = "") -> Callable[[F], F]:
-    """``--reason``: why, for the log. ``unless``: the flag with which nothing is written."""
-    said = (
+    """``--reason``: the reason, for the log. ``unless``: the flag that makes it optional."""
+    help_text = (
         "The reason. It is recorded in the log." if required else "A reason to record in the log."
     )
     if unless:
-        said += f" Not needed with --{unless.replace('_', '-')}."
-    return click.option("--reason", required=required, help=said, cls=ReasonOption, unless=unless)
+        help_text += f" Not needed with --{unless.replace('_', '-')}."
+    return click.option(
+        "--reason", required=required, help=help_text, cls=ReasonOption, unless=unless
+    )

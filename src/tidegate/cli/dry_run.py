@@ -1,4 +1,4 @@
-"""``--dry-run``: the server decides the command and says what it would record; nothing changes."""
+"""``--dry-run``: the server decides the command and returns the facts; nothing changes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VALUE_CHARS_MAX = 160
 
 
 class DryRunAnswered(Exception):
-    """The command ends here: this is what it would record."""
+    """Ends a command with the response to its dry run."""
 
     def __init__(self, answer: Mapping[str, Any]) -> None:
         super().__init__("a dry run")
@@ -23,7 +23,7 @@ class DryRunAnswered(Exception):
 
 
 def print_dry_run(context: CommandContext, answer: Mapping[str, Any]) -> None:
-    """A line for each fact that would be recorded."""
+    """Print a line for each fact that would be recorded."""
     if not context.is_for_people:
         output.say(output.line_of(answer))
         return

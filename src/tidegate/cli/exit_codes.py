@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, one line that says why, and the next command to try."""
+"""The end of a command: its exit code, one line with the cause, and the next command to try."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate import errors
 
 
 class ExitCode(IntEnum):
-    """What the exit code tells a script."""
+    """The exit codes, for scripts."""
 
     DONE = 0
     REFUSED = 1
@@ -21,13 +21,13 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 6
     ROLLED_BACK = 7  # with --wait
     EMPTY = 8  # with --wait: no host ran it
-    WAITING = 9  # a request was made: somebody else must approve it
-    RESTART = 75  # of a server or worker that cannot go on; EX_TEMPFAIL of sysexits.h
+    WAITING = 9  # a request was made; another person must approve it
+    RESTART = 75  # a server or worker must be restarted; EX_TEMPFAIL of sysexits.h
     INTERRUPTED = 130
 
 
 class CommandExit(Exception):
-    """The command ends here, with this code, this line and these commands to try next."""
+    """Ends the command with this code, this line and these commands to try next."""
 
     def __init__(
         self,
@@ -41,12 +41,12 @@ class CommandExit(Exception):
         self.code = code
         self.detail = detail
         self.tries = tries
-        self.more = more  # lines below the first: faults of single fields
+        self.more = more  # further lines, such as the faults of single fields
         self._problem = problem
 
     @property
     def problem(self) -> Mapping[str, Any]:
-        """As RFC 9457 has it: what the server sent, or the same members for an error of ours."""
+        """The problem document (RFC 9457): the server's, or one for an error of this process."""
         if self._problem is not None:
             return self._problem
         family = PROBLEMS.get(self.code, errors.Refused)
@@ -86,7 +86,7 @@ STATUSES: Final = {
     428: ExitCode.USAGE,
     429: ExitCode.UNAVAILABLE,
 }
-# How an error of the command itself is told as a problem: the family, and the status it has.
+# The family and status in the problem document for an error of the command itself.
 PROBLEMS: Final = {
     ExitCode.USAGE: errors.Invalid,
     ExitCode.NOT_FOUND: errors.NotFound,
@@ -105,7 +105,7 @@ _STATUS: Final = {
 
 
 def exit_code_of(error: errors.TidegateError) -> ExitCode:
-    """The code of an error that was raised in this process."""
+    """The exit code for an error of this process."""
     kinds = (FAMILIES[kind] for kind in type(error).__mro__ if kind in FAMILIES)
     return next(kinds, ExitCode.UNAVAILABLE)
 
@@ -113,7 +113,7 @@ def exit_code_of(error: errors.TidegateError) -> ExitCode:
 def problem_of(
     kind: type[errors.TidegateError], code: ExitCode, detail: str, **facts: Any
 ) -> dict[str, Any]:
-    """An error of this process in the shape in which servers send theirs."""
+    """Build the problem document for an error of this process."""
     return {
         **facts,
         "type": f"/problems/{kind.code}",
@@ -125,5 +125,5 @@ def problem_of(
 
 
 def exit_code_of_status(status: int) -> ExitCode:
-    """The code of an error that a server told."""
+    """The exit code for an error response."""
     return STATUSES.get(status, ExitCode.UNAVAILABLE if status >= 500 else ExitCode.REFUSED)

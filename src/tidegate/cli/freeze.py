@@ -62,7 +62,7 @@ def end(context: cli_context.CommandContext, freeze_id: str, reason: str) -> Non
 @cli_context.with_context
 def list_all(context: cli_context.CommandContext, watch: bool) -> None:
     """List the freezes that are in force."""
-    context.shown(
+    context.print_items(
         lambda: list(context.client.items(paths.at("freezes"))),
         COLUMNS,
         watch=watch,

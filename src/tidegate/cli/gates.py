@@ -1,4 +1,4 @@
-"""Why something waits: gates as lines, what blocks first, and on what ground."""
+"""Print an explanation why something waits: its gates, with the blocking ones first."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SHOWN_MAX = 50
 
 
 def explain_lines(found: Any) -> list[live_view.Line]:
-    """An explanation: the answer, then every gate; of several, one below the other."""
+    """The lines of an explanation: the answer, then every gate."""
     several = found if isinstance(found, list) else found.get("items")
     if several is not None:
         return [line for one in several[:SHOWN_MAX] for line in explain_lines(one)]
@@ -20,28 +20,28 @@ def explain_lines(found: Any) -> list[live_view.Line]:
     if about:
         lines.append(_about(found, symbols.clean(about)))
     waits = found.get("waits") or []
-    said = [str(wait["sentence"]) for wait in waits]
-    answer = _leave_out(str(found.get("answer") or ""), said)
+    sentences = [str(wait["sentence"]) for wait in waits]
+    answer = _leave_out(str(found.get("answer") or ""), sentences)
     if answer:
         lines.append([(symbols.clean(answer), "default")])
     lines += [line for wait in waits for line in _wait_lines(wait)]
     if found.get("protection") and any(wait.get("remedies") for wait in waits):
         lines.append([(symbols.clean(found["protection"]), "default")])
-    lines += verdict_lines(found.get("verdicts") or [], said)
+    lines += verdict_lines(found.get("verdicts") or [], sentences)
     return lines or [[("nothing holds it back", "green")]]
 
 
-def _leave_out(text: str, said: Sequence[str]) -> str:
-    """The text without the reason at its end that a wait below says: once is enough."""
+def _leave_out(text: str, sentences: Sequence[str]) -> str:
+    """Remove a reason from the end of the text if a wait below repeats it."""
     start, _, reason = text.partition(": ")
-    if any(text == sentence for sentence in said):
+    if any(text == sentence for sentence in sentences):
         return ""
-    return start if reason and any(sentence.endswith(reason) for sentence in said) else text
+    return start if reason and any(sentence.endswith(reason) for sentence in sentences) else text
 
 
 def _wait_lines(wait: Any) -> list[live_view.Line]:
-    """What it waits for, since when, until when; below it each command that ends it, and when that
-    is the right one.
+    """The lines of a wait: its cause, its start and end, and the commands that end it, with when to
+    use each.
     """
     line: live_view.Line = [(f"- {symbols.clean(wait['sentence'])}", "default")]
     times = [
@@ -74,23 +74,23 @@ def _about(found: Any, name: str) -> live_view.Line:
     return line
 
 
-def verdict_lines(verdicts: Sequence[Any], said: Sequence[str] = ()) -> list[live_view.Line]:
-    """Gates in the order in which they are asked, those that block with their reason; one that was
-    ``said`` above is not said again.
+def verdict_lines(verdicts: Sequence[Any], sentences: Sequence[str] = ()) -> list[live_view.Line]:
+    """The lines of gates in the order of evaluation. Blocking ones show their reason, unless one of
+    the ``sentences`` above contains it.
     """
     width = max((len(str(verdict["gate"])) for verdict in verdicts), default=0)
-    return [_line(verdict, width, said) for verdict in verdicts]
+    return [_line(verdict, width, sentences) for verdict in verdicts]
 
 
-def _line(verdict: Any, width: int, said: Sequence[str]) -> live_view.Line:
+def _line(verdict: Any, width: int, sentences: Sequence[str]) -> live_view.Line:
     word = "open" if verdict.get("passed") else "blocked"
     mark, colour = symbols.glyph(word)
     line: live_view.Line = [
         (f"{mark} {symbols.clean(verdict['gate']):<{width}}  {word:<7}", colour)
     ]
     reason = symbols.clean(output.dig(verdict, "reason") or "")
-    is_said = not verdict.get("passed") and any(reason in sentence for sentence in said)
-    if reason and not is_said:
+    is_repeated = not verdict.get("passed") and any(reason in sentence for sentence in sentences)
+    if reason and not is_repeated:
         line.append((f"  {reason}", "default"))
     if verdict.get("hosts"):
         line.append((f"  ({output.counted(verdict['hosts'], 'host')})", "default"))

@@ -1,6 +1,6 @@
-"""What to try next, by what a server said no with.
+"""The commands to try after an error of the server.
 
-Every problem becomes one line, and at least one command that leads on.
+Every problem is printed as one line with at least one command to try next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.errors import Refused
 
 FAULTS_MAX = 20
 
-# Where a noun is looked at. {name} is the verb's own argument.
+# The command that shows an object of a noun. {name} is the verb's own argument.
 LOOKS: Final = {
     "rev": "rev show {name}",
     "repo": "repo list",
@@ -39,7 +39,7 @@ LOOKS: Final = {
     "request": "request list",
     "log": "log tail",
 }
-# Where all of a noun are listed.
+# The command that lists all objects of a noun.
 LISTS: Final = {
     **LOOKS,
     "rev": "rev list",
@@ -49,7 +49,7 @@ LISTS: Final = {
     "notify": "notify list",
     "publication": "channel list",
 }
-# Codes that call for something else than a look at the noun, in the order of their nouns.
+# Codes with other next commands than showing the object, ordered by noun.
 NEXT: Final[Mapping[str, tuple[str, ...]]] = {
     # who asks
     "unauthenticated": ("login",),
@@ -110,7 +110,7 @@ NEXT: Final[Mapping[str, tuple[str, ...]]] = {
     "host_enrolled": ("host re-enroll {name}",),
     "host_retired": ("host re-enroll {name}",),
     "host_busy": ("host explain {name}",),
-    # the world
+    # the outbox
     "newer_intent": ("outbox list",),
     "destination_refused": ("{path} --help",),
     "target_unknown": ("target list", "target create --help"),
@@ -119,43 +119,43 @@ SUBJECTS: Final = ("name", "rollout", "channel", "host", "user", "release", "key
 
 
 def problem(status: int, body: bytes, headers: Mapping[str, str]) -> exit_codes.CommandExit:
-    """A problem document as the end of the command that met it."""
+    """The end of a command that got this problem document."""
     code = exit_codes.exit_code_of_status(status)
-    told = _document(body) or {}
-    document = told
-    if not told:
+    fields = _document(body) or {}
+    document = fields
+    if not fields:
         detail = f"the server answered {status} without a problem document"
         document = exit_codes.problem_of(exit_codes.PROBLEMS.get(code, Refused), code, detail) | {
             "status": status
         }
-        told = {"detail": detail}
+        fields = {"detail": detail}
         if "x-request-id" in headers:
             document["instance"] = headers["x-request-id"]
-    said = str(told.get("code", ""))
-    detail = str(told.get("detail") or told.get("title") or f"status {status}")
-    faults = told.get("errors") or ()
+    error_code = str(fields.get("code", ""))
+    detail = str(fields.get("detail") or fields.get("title") or f"status {status}")
+    faults = fields.get("errors") or ()
     more = tuple(
         f"{_option_of(str(fault.get('field')))} {fault.get('detail')}"
         for fault in faults[:FAULTS_MAX]
     )
     if more:
         detail = "1 field is invalid" if len(faults) == 1 else f"{len(faults)} fields are invalid"
-    elif said == "version_conflict":
-        detail += _versions(told)
-    tries = next_commands(said, code)
-    if said == "missing_permission" and told.get("role"):
+    elif error_code == "version_conflict":
+        detail += _versions(fields)
+    tries = next_commands(error_code, code)
+    if error_code == "missing_permission" and fields.get("role"):
         detail += " A security-admin can grant it."
-        tries = (_grant(told),)
-    if said == "destination_refused" and told.get("allow") and _verb()[0] == "notify":
-        detail += f'. The server\'s settings can allow it: [notify] allowed = ["{told["allow"]}"]'
+        tries = (_grant(fields),)
+    if error_code == "destination_refused" and fields.get("allow") and _verb()[0] == "notify":
+        detail += f'. The server\'s settings can allow it: [notify] allowed = ["{fields["allow"]}"]'
         tries = ("tidegate serve --config FILE",)
     if status >= 500 and "x-request-id" in headers:
         detail += f" (request {headers['x-request-id']})"
-    line = f"{detail} [{said}]" if said else detail
+    line = f"{detail} [{error_code}]" if error_code else detail
     return exit_codes.CommandExit(code, line, *tries, more=more, problem=document)
 
 
-# Members of a body → the option or argument that fills them, where it has another name.
+# Fields of a request → the option or argument with another name that sets them.
 MEMBERS: Final = {
     "roles": "granted",
     "closure_hash": "artifact",
@@ -167,7 +167,7 @@ MEMBERS: Final = {
 
 
 def _option_of(field: str) -> str:
-    """The option or argument of the command that runs for a field of the request; else its path."""
+    """The option or argument of the current command for a field of the request, or its path."""
     ctx = click.get_current_context(silent=True)
     path = field.removeprefix("body.").removeprefix("query.").removeprefix("path.")
     name = path.partition(".")[0].partition("[")[0]
@@ -180,15 +180,15 @@ def _option_of(field: str) -> str:
     return path
 
 
-def _grant(told: Mapping[str, Any]) -> str:
-    """The command with which an administrator gives the smallest role that is enough."""
-    scope = told.get("scope")
+def _grant(fields: Mapping[str, Any]) -> str:
+    """The command with which an administrator grants the smallest sufficient role."""
+    scope = fields.get("scope")
     where = "" if scope in (None, "any", "*") else f"@{scope}"
-    return f"tidegate user grant LOGIN {told['role']}{where}"
+    return f"tidegate user grant LOGIN {fields['role']}{where}"
 
 
 def _document(body: bytes) -> dict[str, Any] | None:
-    """The problem document; None: the answer is not one."""
+    """Parse a problem document; None: the response is not one."""
     try:
         found = json.loads(body)
     except ValueError:
@@ -196,18 +196,18 @@ def _document(body: bytes) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _versions(told: Mapping[str, Any]) -> str:
-    current = told.get("current", told.get("found"))
+def _versions(fields: Mapping[str, Any]) -> str:
+    current = fields.get("current", fields.get("found"))
     if current is None:
         return ""
-    return f" (you saw version {told.get('expected')}, it is at {current})"
+    return f" (you saw version {fields.get('expected')}, it is at {current})"
 
 
-def next_commands(said: str, code: exit_codes.ExitCode) -> tuple[str, ...]:
-    """The commands to try after a server said this, spelt out for the verb that runs."""
+def next_commands(error_code: str, code: exit_codes.ExitCode) -> tuple[str, ...]:
+    """The commands to try after this error code, completed for the current command."""
     noun, path, name = _verb()
-    if said in NEXT:
-        wanted = NEXT[said]
+    if error_code in NEXT:
+        wanted = NEXT[error_code]
     elif code is exit_codes.ExitCode.NOT_FOUND:
         wanted = (LISTS.get(noun, "--help"),)
     elif code is exit_codes.ExitCode.UNAVAILABLE:
@@ -224,8 +224,8 @@ def next_commands(said: str, code: exit_codes.ExitCode) -> tuple[str, ...]:
 
 
 def type_again(*more: str) -> str:
-    """The command that runs, as it was typed, with ``more`` after it. Secrets are left out: flags
-    that every verb shares are not repeated.
+    """The current command as it was typed, with ``more`` appended. Shared flags are omitted,
+    because one of them is a secret.
     """
     ctx = click.get_current_context()
     words = [_verb()[1]]
@@ -246,7 +246,7 @@ def type_again(*more: str) -> str:
 
 
 def _verb() -> tuple[str, str, str]:
-    """Noun, path below the root and first subject of the command that runs."""
+    """The noun, the path below the root and the first subject of the current command."""
     ctx = click.get_current_context(silent=True)
     if ctx is None:
         return "", "", ""

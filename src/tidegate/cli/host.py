@@ -1,4 +1,4 @@
-"""Hosts: enrolled, labelled, looked at, revoked, retired."""
+"""Hosts: enroll, label, show, revoke and retire them."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ def host_state(item: output.Item) -> output.StateCell:
 
 
 def agent_cell(item: output.Item) -> output.Cell:
-    """The version of its agent, and whether that should be upgraded."""
+    """The version of the host's agent, and whether it should be upgraded."""
     version = str(item.get("agent_version") or "")
     return output.text(f"{version} (too old)" if item.get("agent_too_old") else version)
 
 
 def release_cell(member: str) -> Callable[[output.Item], output.Cell]:
-    """The releases of a host, one of each of its channels in the order of their names."""
+    """A cell with the releases of a host, one per channel in the order of their names."""
     return lambda item: output.text(
         [_release(found, member) for found in item.get("releases") or []]
     )
 
 
 def _release(found: output.Item, member: str) -> str:
-    """A release by its name; content that is no known release by its digest."""
+    """A release by its name; content without a known release by its digest."""
     digest = str(found.get("digest") or "")[:DIGEST_SHOWN] if member == "runs" else ""
     return output.text(found.get(member) or digest)
 
@@ -60,7 +60,7 @@ COLUMNS = (
 
 
 def labels_of(words: tuple[str, ...]) -> dict[str, str | None]:
-    """``key=value`` sets, ``key-`` removes. Raises: Stop."""
+    """Parse labels: ``key=value`` sets, ``key-`` removes. Raises: CommandExit."""
     found: dict[str, str | None] = {}
     for word in words:
         key, equals, value = word.partition("=")
@@ -105,7 +105,7 @@ def list_all(
     old_agent: bool,
     watch: bool,
 ) -> None:
-    """All hosts."""
+    """List all hosts."""
     query = {
         "status": status,
         "channel": channel,
@@ -114,7 +114,7 @@ def list_all(
         "old_agent": "true" if old_agent else None,
     }
     is_narrowed = any(value is not None for value in query.values())
-    context.shown(
+    context.print_items(
         lambda: list(context.client.items(paths.at("hosts"), query)),
         COLUMNS,
         watch=watch,
@@ -129,7 +129,7 @@ def _describe_none(runs: str | None, *, is_narrowed: bool) -> str:
 
 
 def silent_seconds(text: str) -> int:
-    """The seconds of a span; 0: none is given. Raises: CommandExit."""
+    """Parse a duration to seconds; 0: none was given. Raises: CommandExit."""
     return int(times.parse_span(text).total_seconds()) if text else 0
 
 
@@ -158,7 +158,7 @@ def show(context: cli_context.CommandContext, host: str) -> None:
 
 
 def release_lines(found: output.Item) -> list[tuple[str, output.Cell]]:
-    """For each channel of the host what it wants there, and what the host runs."""
+    """For each channel of the host, the desired release and the one that the host runs."""
     releases = found.get("releases") or []
     lines = [
         f"{output.text(item.get('channel'))}: wanted {_release(item, 'wanted')}, "
@@ -169,7 +169,7 @@ def release_lines(found: output.Item) -> list[tuple[str, output.Cell]]:
 
 
 def fact_lines(found: output.Item) -> list[tuple[str, output.Cell]]:
-    """What the host says of its machine."""
+    """What the host reports about its machine."""
     facts = found.get("facts") or {}
     lines: list[tuple[str, output.Cell]] = [
         ("os", output.text(" ".join(filter(None, (facts.get("os"), facts.get("os_version")))))),
@@ -194,7 +194,7 @@ def enroll(context: cli_context.CommandContext, host: str, labels: tuple[str, ..
 
 
 def show_token(context: cli_context.CommandContext, made: output.Item, where: str) -> None:
-    """Print a token, and how an agent uses it."""
+    """Print a token and the command with which an agent uses it."""
     if context.is_for_people:
         output.note(f"shown this once; {where}: tidegate agent --config FILE --token-file FILE")
         output.say(made["token"])
@@ -261,7 +261,7 @@ def retire(context: cli_context.CommandContext, host: str, reason: str) -> None:
 @click.argument("host", shell_complete=HOSTS)
 @cli_context.with_context
 def explain(context: cli_context.CommandContext, host: str) -> None:
-    """Why HOST waits, or why it runs what it runs."""
+    """Explain why HOST waits, or why it runs what it runs."""
     found = context.get(paths.at("hosts", host, "explain"))
     if not context.is_for_people:
         context.card(found, [])

@@ -1,4 +1,4 @@
-"""Join tokens: each enrolls many new hosts, with labels, a limit and an end."""
+"""Join tokens: each enrolls many new hosts, with labels, a limit and an expiry."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Groups of commands that are imported when they are asked for, so that help and completion are
-quick whatever the commands need.
-"""
+"""Command groups that import their commands on demand, so that help and completion are fast."""
 
 from __future__ import annotations
 
@@ -16,13 +14,13 @@ Lazy = tuple[str, str]  # module:attribute of a command, one line of help
 
 
 class ReaderGone(Exception):
-    """Whoever read our output has seen enough and went away."""
+    """The reader of our output has closed the pipe."""
 
 
 class LazyGroup(click.Group):
-    """A group that knows its members by where they are and one line about each.
+    """A group that knows the import path and one line of help of each member.
 
-    ``sections`` are headings, each with the names below it, in the order in which help shows them.
+    ``sections`` are the headings of the help, each with its commands in order.
     """
 
     def __init__(
@@ -73,16 +71,16 @@ class LazyGroup(click.Group):
         try:
             return super().invoke(ctx)
         except BrokenPipeError:
-            raise ReaderGone from None  # click would make an error of it
+            raise ReaderGone from None  # click would report it as an error
 
 
 def resolve(
     group: click.Group, ctx: click.Context, args: list[str]
 ) -> tuple[str | None, click.Command | None, list[str]]:
-    """The member that the first argument names.
+    """Find the member that the first argument names.
 
     Raises:
-        UsageError: there is none; says which one was probably meant.
+        UsageError: there is none; the message suggests a similar name.
     """
     name = args[0]
     command = group.get_command(ctx, name)

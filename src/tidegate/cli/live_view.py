@@ -1,4 +1,4 @@
-"""Something that changes, drawn in place on a terminal; elsewhere a plain line for each change."""
+"""Live views: redrawn in place on a terminal; elsewhere a plain line for each change."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ Line = list[Span]
 T = TypeVar("T")
 
 INTERVAL_SECONDS = 0.5
-AWAY_SECONDS_MAX = 120.0  # a restart, not the end
+AWAY_SECONDS_MAX = 120.0  # long enough for a restart of the server
 BAR_CELLS = 30
-ORDER: Final = (  # of the segments of a bar, from what is settled to what waits
+ORDER: Final = (  # of the segments of a bar, from done to waiting
     *("Converged", "Deferred", "Soaking", "Activating", "Pending"),
     *("Failed", "Reverted", "Left", "Waiting"),
 )
@@ -33,7 +33,7 @@ def plain(line: Line) -> str:
 
 
 def paint(line: Line) -> str:
-    """A line with its colours, where there is somebody to see them."""
+    """Format a line, with colours on a terminal."""
     return "".join(cli_output.coloured(words, colour) for words, colour in line).rstrip()
 
 
@@ -46,7 +46,7 @@ def span(cell: cli_output.Cell) -> Span:
 
 
 def table_lines(titles: Sequence[str], rows: Sequence[Sequence[cli_output.Cell]]) -> list[Line]:
-    """A table as lines: columns two spaces apart."""
+    """Format a table as lines, with columns two spaces apart."""
     spans = [[(title, "default") for title in titles], *([span(c) for c in row] for row in rows)]
     widths = [max(len(words) for words, _ in column) for column in zip(*spans, strict=True)]
     return [
@@ -61,20 +61,20 @@ def table_lines(titles: Sequence[str], rows: Sequence[Sequence[cli_output.Cell]]
 def list_lines(
     columns: Sequence[cli_output.Column], items: Sequence[cli_output.Item]
 ) -> list[Line]:
-    """Items as a table."""
+    """Format items as a table."""
     rows = [[column.cell(item) for column in columns] for item in items]
     return table_lines([column.title for column in columns], rows)
 
 
 def card_lines(fields: Sequence[tuple[str, cli_output.Cell]]) -> list[Line]:
-    """One thing, a line for each field that has a value."""
+    """Format one object: a line for each field that has a value."""
     shown = [(name, cell) for name, cell in fields if cell != cli_output.NOTHING]
     width = max((len(name) for name, _ in shown), default=0)
     return [[(f"{name:<{width}}  ", "default"), span(cell)] for name, cell in shown]
 
 
 def wave_counts(wave: Any) -> list[tuple[str, int]]:
-    """How many hosts of a wave are where, in the order of a bar."""
+    """Count the hosts of a wave by state, in the order of a bar."""
     states: dict[str, int] = dict(cli_output.dig(wave, "states") or {})
     states["Left"] = cli_output.dig(wave, "left") or 0
     hosts = cli_output.dig(wave, "hosts") or 0
@@ -83,7 +83,7 @@ def wave_counts(wave: Any) -> list[tuple[str, int]]:
 
 
 def wave_line(number: int, wave: Any, current: int, width: int) -> Line:
-    """A wave: its name, a bar of its hosts by state, and the same in words."""
+    """The line of a wave: its name, a bar of its hosts by state, and the counts in words."""
     counts = wave_counts(wave)
     name = symbols.clean(cli_output.dig(wave, "name") or f"wave-{number + 1}")
     line: Line = [("▸ " if number == current else "  ", "default"), (name.ljust(width), "default")]
@@ -109,8 +109,8 @@ def wave_line(number: int, wave: Any, current: int, width: int) -> Line:
 
 
 class Screen:
-    """Where frames go. On a terminal each takes the place of the one before; elsewhere only the
-    lines that are new are printed.
+    """Prints frames. On a terminal each replaces the previous one; elsewhere only new lines are
+    printed.
     """
 
     def __init__(self) -> None:
@@ -154,18 +154,18 @@ def _fitted(line: Line, columns: int) -> str:
 
 
 def retry_while_away(ask: Callable[[], T]) -> T:
-    """Ask, and where the server is away, ask again until it is back. Raises: Stop."""
+    """Call ``ask``, and retry while the server is unreachable. Raises: CommandExit."""
     deadline = time.monotonic() + AWAY_SECONDS_MAX
-    told = False
+    is_reported = False
     while True:
         try:
             return ask()
         except exit_codes.CommandExit as stop:
             if stop.code is not exit_codes.ExitCode.UNAVAILABLE or time.monotonic() >= deadline:
                 raise
-            if not told:
+            if not is_reported:
                 cli_output.note(f"{stop.detail}; waiting for it")
-                told = True
+                is_reported = True
             time.sleep(INTERVAL_SECONDS)
 
 
@@ -177,19 +177,19 @@ def follow(
     until: Callable[[T], bool] = lambda found: False,
     seconds: float | None = None,
 ) -> T:
-    """Ask again and again, and show what changed, until it is enough; the last that was found.
+    """Poll ``ask`` and show each change until ``until`` is true. Return the last result.
 
-    Programs get a line of JSON for each change instead of a frame. A server that goes away for a
-    while is waited for.
+    Programs get a line of JSON for each change instead of a frame. If the server becomes
+    unreachable for a while, polling continues.
 
     Raises:
         TimeoutError: it took longer than this many seconds.
-        Stop: the server said no, or stayed away.
+        CommandExit: the server refused, or stayed unreachable.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
     screen = Screen()
     shown: Any = None
-    found = ask()  # the first time nobody is waited for: the address may be wrong
+    found = ask()  # the first call is not retried, because the address may be wrong
     while True:
         if output == "table":
             screen.show(frame(found))
@@ -209,7 +209,7 @@ def follow(
 
 @contextmanager
 def progress_bar(what: str, total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on the terminal while something long is counted; nothing where nobody would see it."""
+    """Show a progress bar on a terminal; elsewhere nothing."""
     if not (sys.stderr.isatty() and total):
         yield lambda done: None
         return

@@ -1,4 +1,4 @@
-"""The log of facts: followed, shown, exported, verified."""
+"""The log of facts: follow, show, export and verify it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ GAUGE = "tidegate_log_position "
 
 
 def filter_options(verb: Any) -> Any:
-    """``--type`` and ``--tag``: which events."""
+    """``--type`` and ``--tag``: filters for events."""
     typed = click.option(
         "--type", "types", multiple=True, help="Only of this type. Repeatable: any of them."
     )
@@ -42,7 +42,7 @@ def pages(
     *,
     wait: int = 0,
 ) -> Iterator[tuple[list[Any], int]]:
-    """Events behind a position, page by page, for ever; each with the position it reaches."""
+    """Yield events after a position, page by page without end, each page with its last position."""
     ask: Callable[[partial[ServerResponse]], ServerResponse] = (
         live_view.retry_while_away if wait else lambda read: read()
     )
@@ -58,23 +58,23 @@ def pages(
 
 
 def head_of(context: cli_context.CommandContext) -> int:
-    """The newest position that the server has seen."""
+    """The newest log position of the server."""
     counters = context.client.get("/metrics").body.decode(errors="replace").splitlines()
     found = [line.removeprefix(GAUGE) for line in counters if line.startswith(GAUGE)]
     return int(float(found[0])) if found else 0
 
 
 def print_event(context: cli_context.CommandContext, event: Any) -> None:
-    """An event as one line."""
+    """Print an event as one line."""
     if not context.is_for_people:
         output.say(output.line_of(event))
         return
-    told = {
+    facts = {
         name: value
         for name, value in event["data"].items()
         if name not in SILENT and not isinstance(value, dict | list)
     }
-    words = output.text(told)
+    words = output.text(facts)
     cut = words if len(words) <= DATA_CHARS_MAX else f"{words[:DATA_CHARS_MAX]}…"
     name = str(event["type"]).removeprefix("tidegate.")
     by = f"  by {symbols.clean(event['actor'])}" if event.get("actor") else ""
@@ -85,7 +85,7 @@ def print_event(context: cli_context.CommandContext, event: Any) -> None:
 
 @click.group(cls=cli_context.NounGroup)
 def log() -> None:
-    """The log of facts: what happened, in order, for ever."""
+    """The log of facts: everything that happened, in order."""
 
 
 @log.command("tail")
@@ -132,8 +132,9 @@ def tail(
 def _recent(
     context: cli_context.CommandContext, count: int, types: tuple[str, ...], tags: tuple[str, ...]
 ) -> tuple[list[Any], int]:
-    """The last so many events that fit, and the position they reach: looks back further and
-    further, because a filter may leave little of each stretch.
+    """The last ``count`` matching events, and the position that they reach.
+
+    It reads back in growing steps, because few events of a step may match the filter.
     """
     head = head_of(context)
     stretch = max(count, PAGE)
@@ -150,7 +151,7 @@ def _recent(
 @click.argument("position", type=click.IntRange(1))
 @cli_context.with_context
 def show(context: cli_context.CommandContext, position: int) -> None:
-    """The event at POSITION, whole."""
+    """Show the whole event at POSITION."""
     page = context.get(paths.at("events"), after=position - 1, limit=1)
     if not page["items"] or page["items"][0]["position"] != position:
         raise exit_codes.CommandExit(

@@ -1,4 +1,4 @@
-"""Subscriptions: who is told of what, and what waits to be sent."""
+"""Subscriptions: their events and targets, and the messages that wait to be sent."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SUBSCRIPTIONS = completion.names("/v1/subscriptions", "name")
 
 
 def format_state(item: output.Item) -> str:
-    """Whether messages get through."""
+    """Format the state of a subscription's delivery."""
     if item.get("disabled_at"):
         return f"disabled: {item.get('disabled_reason')}"
     if item.get("failures"):
@@ -24,7 +24,7 @@ def format_state(item: output.Item) -> str:
 
 
 def format_events(item: output.Item) -> str:
-    """The events by name, or all of a severity."""
+    """Format the events: by name, or all of a severity."""
     events = item.get("events") or []
     least = item.get("min_severity")
     if events:
@@ -57,7 +57,7 @@ def notify() -> None:
 
 
 def target_options(verb: Any) -> Any:
-    """Where messages go, and which events."""
+    """The options for the target and the events."""
     for option in reversed(
         (
             click.option(
@@ -114,7 +114,7 @@ def create(
     min_severity: str | None,
     scopes: tuple[str, ...],
 ) -> None:
-    """Tell a target of events from now on. Without --scope: of all.
+    """Send events to a target from now on. Without --scope, it gets events of all scopes.
 
     Without --event and --min-severity it gets events from warning on.
     """
@@ -182,7 +182,7 @@ def edit(
 @cli_context.with_context
 def list_all(context: cli_context.CommandContext, watch: bool) -> None:
     """List the subscriptions, and what waits to be sent."""
-    context.shown(
+    context.print_items(
         lambda: list(context.client.items(paths.at("subscriptions"))),
         COLUMNS,
         watch=watch,
@@ -206,7 +206,7 @@ def show(context: cli_context.CommandContext, name: str) -> None:
 @click.argument("name", shell_complete=SUBSCRIPTIONS)
 @cli_context.with_context
 def delete(context: cli_context.CommandContext, name: str) -> None:
-    """Stop telling NAME. What waits is dropped, and the address is erased."""
+    """Delete the subscription NAME. Waiting messages are dropped, and the address is erased."""
     answer = context.client.write("DELETE", paths.at("subscriptions", name))
     context.done(answer, f"{name} is deleted")
 
@@ -215,7 +215,7 @@ def delete(context: cli_context.CommandContext, name: str) -> None:
 @click.argument("name", shell_complete=SUBSCRIPTIONS)
 @cli_context.with_context
 def test(context: cli_context.CommandContext, name: str) -> None:
-    """Send a test message to NAME now, and say what its receiver answered."""
+    """Send a test message to NAME now, and show the receiver's response."""
     answer = context.client.write("POST", paths.at("subscriptions", name, "test"))
     found = answer.json()
     if not found["ok"]:
@@ -238,7 +238,7 @@ def test(context: cli_context.CommandContext, name: str) -> None:
 )
 @cli_context.with_context
 def replay(context: cli_context.CommandContext, name: str, after: int) -> None:
-    """Send NAME again what happened after a position, marked as replayed."""
+    """Send the events after a position to NAME again, marked as replayed."""
     answer = context.client.write(
         "POST", paths.at("subscriptions", name, "replay"), {"after": after}
     )
@@ -250,7 +250,7 @@ def replay(context: cli_context.CommandContext, name: str, after: int) -> None:
 @cli_context.reason(required=True)
 @cli_context.with_context
 def skip(context: cli_context.CommandContext, name: str, reason: str) -> None:
-    """Give up the first message that waits for NAME, so that the next one is sent."""
+    """Skip the first message that waits for NAME, so that the next one is sent."""
     body = {"reason": reason}
     answer = context.client.write("POST", paths.at("subscriptions", name, "skip"), body)
     context.done(answer, f"the first message to {name} is skipped")
@@ -263,7 +263,7 @@ def _split(events: tuple[str, ...]) -> list[str]:
 def _target(
     kind: str, to: tuple[str, ...], to_file: str | None, secret_file: str | None
 ) -> dict[str, Any]:
-    """The members of the body that say where messages go. Raises: CommandExit."""
+    """The fields of the request for the target. Raises: CommandExit."""
     found: dict[str, Any] = {}
     given = (*to, *([] if to_file is None else [_read(to_file)]))
     if kind == "mail" and given:

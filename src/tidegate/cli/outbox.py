@@ -1,4 +1,4 @@
-"""The outbox: what is owed to the world, and what became of it."""
+"""The outbox: effects outside, and their attempts."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def outbox() -> None:
 def list_all(
     context: cli_context.CommandContext, channel: str | None, state: str | None, watch: bool
 ) -> None:
-    """Intents with their attempts."""
+    """List intents with their attempts."""
     query = {"scope": channel, "state": state}
-    context.shown(
+    context.print_items(
         lambda: list(context.client.items(paths.at("outbox"), query)),
         COLUMNS,
         watch=watch,
@@ -60,7 +60,7 @@ def show(context: cli_context.CommandContext, intent: str) -> None:
 @cli_context.reason(required=True)
 @cli_context.with_context
 def redrive(context: cli_context.CommandContext, intent: str, reason: str) -> None:
-    """Try a dead INTENT again, under the same idempotency key."""
+    """Retry a dead INTENT with the same idempotency key."""
     answer = context.client.write("POST", paths.at("outbox", intent, "redrive"), {"reason": reason})
     context.done(answer, f"{intent} is tried again; see: tidegate outbox list --watch")
 

@@ -1,6 +1,6 @@
-"""What a verb prints: a table for people, JSON for programs, JSON lines for pipes.
+"""The output of commands: a table for people, JSON for programs, JSON lines for pipes.
 
-A table is drawn by rich on a terminal; elsewhere it is plain columns that nothing cuts off.
+On a terminal rich draws the table. Elsewhere it has plain columns that are never truncated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Item = Mapping[str, Any]
 
 
 class StateCell(NamedTuple):
-    """A cell that is a state: shown as glyph, colour and word, or as what is said instead."""
+    """A cell with a state: shown as symbol, colour and word, or as a text given instead."""
 
     word: str
     said: str = ""
@@ -34,20 +34,20 @@ Cell = str | StateCell
 
 
 class Column(NamedTuple):
-    """A title and what stands below it."""
+    """A column: its title and the function that makes its cells."""
 
     title: str
     cell: Callable[[Item], Cell]
-    is_person: bool = False  # a user id, in whose place a name may stand
+    is_person: bool = False  # a user id, for which a name may be shown
 
 
 def column(title: str, *path: str) -> Column:
-    """A column that shows what lies at this path of each item."""
+    """A column with the value at this path of each item."""
     return Column(title, lambda item: text(dig(item, *path)))
 
 
 def person_column(title: str, *path: str, name: str = "") -> Column:
-    """A column that shows who it was: by the name in the member ``name``, else by the id."""
+    """A column with a person: the name in the field ``name``, or else the id."""
     return Column(
         title, lambda item: text((name and dig(item, name)) or dig(item, *path)), is_person=True
     )
@@ -66,14 +66,14 @@ def state_column(title: str, *path: str) -> Column:
 
 
 def dig(item: Any, *path: str) -> Any:
-    """What lies at this path; None where the way ends."""
+    """The value at this path; None if the path does not exist."""
     for name in path:
         item = item.get(name) if isinstance(item, Mapping) else None
     return item
 
 
 def text(value: Any) -> str:
-    """A value of the API as a cell."""
+    """Format a value of the API as a cell."""
     if value is None or value == "" or value == [] or value == {}:
         return NOTHING
     if isinstance(value, bool):
@@ -90,7 +90,7 @@ def _member(value: Any) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """So many of something whose plural ends in s."""
+    """Format a number with its noun, whose plural ends in s."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -98,7 +98,7 @@ def when(value: Any) -> str:
     return NOTHING if value is None else moment(value)
 
 
-# ── where it goes ─────────────────────────────────────────────────────────────────────────────────
+# ── targets ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def is_terminal() -> bool:
@@ -110,12 +110,12 @@ def is_coloured() -> bool:
 
 
 def say(line: str) -> None:
-    """A line of the verb's own output."""
+    """Print a line to stdout."""
     click.echo(line)
 
 
 def note(line: str) -> None:
-    """A line beside the output: it never gets into a pipe."""
+    """Print a line to stderr, so that it never gets into a pipe."""
     click.echo(line, err=True)
 
 
@@ -129,7 +129,7 @@ def coloured(words: str, colour: str) -> str:
 def print_list(
     output: str, items: Iterable[Item], columns: Sequence[Column], *, empty: str = "nothing"
 ) -> None:
-    """Items in the format that was asked for; ``empty`` says so to people, beside the output."""
+    """Print items in the requested format. If there are none, print ``empty`` to stderr."""
     if output == "jsonl":
         for item in items:
             say(line_of(item))
@@ -145,7 +145,7 @@ def print_list(
 
 
 def print_card(output: str, document: Any, fields: Sequence[tuple[str, Cell]]) -> None:
-    """One thing: its fields below each other; a field without a value is left out."""
+    """Print one object, a line per field. Fields without a value are omitted."""
     if output == "json":
         say(json_of(document))
     elif output == "jsonl":
@@ -158,7 +158,7 @@ def print_card(output: str, document: Any, fields: Sequence[tuple[str, Cell]]) -
 
 
 def print_done(output: str, document: Any, line: str) -> None:
-    """A change that landed: one line for people, the server's answer for programs."""
+    """Print a completed change: one line for people, the server's response for programs."""
     if output == "json":
         say(json_of(document))
     elif output == "jsonl":
@@ -189,7 +189,7 @@ def _table(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Columns that start below each other, two spaces apart, without blanks at the end."""
+    """Align columns, two spaces apart, without trailing blanks."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()

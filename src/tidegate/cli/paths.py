@@ -1,5 +1,4 @@
-"""Paths of the API, spelt safely. Apart from the client, so that help imports no HTTP;
-what spells them comes in when there is one to spell."""
+"""Build paths of the API with safe quoting. Apart from the client, so that help imports no HTTP."""
 
 from __future__ import annotations
 
@@ -10,14 +9,14 @@ Query = Mapping[str, Any]
 
 
 def at(*parts: str) -> str:
-    """A path under /v1; every part is one segment, whatever is in it."""
+    """A path under /v1. Every part is quoted to be one segment."""
     from urllib.parse import quote
 
     return "/v1/" + "/".join(quote(part, safe="@~:") for part in parts)
 
 
 def located(path: str, query: Query | None) -> str:
-    """The request target; what is None is left out, a list names its key several times."""
+    """The request target. None values are omitted; a list repeats its key."""
     from urllib.parse import urlencode
 
     given = {name: _text(value) for name, value in (query or {}).items() if value is not None}

@@ -1,9 +1,9 @@
-"""Which server a command asks, and as whom: flags, then the environment, then a file.
+"""The server and the token of a command: from flags, then the environment, then a file.
 
     --url, --token  ▶  TIDEGATE_URL, TIDEGATE_TOKEN  ▶  $XDG_CONFIG_HOME/tidegate/client.json
 
-The file is written by ``tidegate login``, mode 0600; a token of it goes only to the server that it
-was given for.
+``tidegate login`` writes the file with mode 0600. Its token is sent only to the server that issued
+it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from tidegate.cli.exit_codes import CommandExit, ExitCode
 
-if TYPE_CHECKING:  # late: completion reads the file at every press of a key
+if TYPE_CHECKING:  # imported late, because completion reads the file at every key press
     from pathlib import Path
 
 URL_DEFAULT = "http://127.0.0.1:8420"
@@ -22,17 +22,17 @@ FILE_BYTES_MAX = 64 * 1024
 
 
 class Profile(NamedTuple):
-    """A server and the token for it; no token: ask as nobody."""
+    """A server and the token for it. Without a token, requests are anonymous."""
 
     url: str
     token: str | None
 
 
 def resolve(url: str | None, token: str | None) -> Profile:
-    """What the flags, the environment and the file say together.
+    """Combine the flags, the environment and the file.
 
     Raises:
-        Stop: the file cannot be read or is no profile.
+        CommandExit: the file cannot be read or is not a profile.
     """
     named = url or os.environ.get("TIDEGATE_URL")
     shown = token or os.environ.get("TIDEGATE_TOKEN")
@@ -48,7 +48,7 @@ def resolve(url: str | None, token: str | None) -> Profile:
 
 
 def check_url(token: str) -> str:
-    """A token as it may stand in a header. Raises: Stop."""
+    """Check that a token can be sent in a header. Raises: CommandExit."""
     text = token.strip()
     if not (text.isascii() and text.isprintable() and text and " " not in text):
         raise CommandExit(
@@ -58,7 +58,7 @@ def check_url(token: str) -> str:
 
 
 def trimmed(url: str) -> str:
-    """The address as it is compared and kept. Raises: Stop."""
+    """Normalise the address for comparing and saving. Raises: CommandExit."""
     text = url.rstrip("/")
     scheme, _, rest = text.partition("://")
     if scheme not in ("http", "https") or not rest or any(mark in rest for mark in "?# @/"):
@@ -71,13 +71,13 @@ def trimmed(url: str) -> str:
 
 
 def profile_path() -> str:
-    """Where the file lies."""
+    """The path of the file."""
     root = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")
     return os.path.join(root, "tidegate", "client.json")
 
 
 def load() -> Profile | None:
-    """What ``login`` kept; None: nothing. Raises: Stop."""
+    """Load what ``login`` saved; None: nothing. Raises: CommandExit."""
     path = profile_path()
     try:
         with open(path, "rb") as file:
@@ -94,7 +94,7 @@ def load() -> Profile | None:
 
 
 def keep(profile: Profile) -> Path:
-    """Write the file as a whole, readable by its owner alone. Raises: Stop."""
+    """Write the file atomically, readable only by its owner. Raises: CommandExit."""
     from pathlib import Path
 
     path = Path(profile_path())
@@ -116,7 +116,7 @@ def keep(profile: Profile) -> Path:
 
 
 def forget() -> bool:
-    """Remove the file; False: there was none."""
+    """Delete the file; False: there was none."""
     try:
         os.unlink(profile_path())
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Publications: bodies that are swapped whole, and the generations behind them."""
+"""Publications: published documents and their generations."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def publication() -> None:
 @click.argument("key")
 @cli_context.with_context
 def generations(context: cli_context.CommandContext, key: str) -> None:
-    """The generations of KEY that are kept, the newest first."""
+    """List the stored generations of KEY, the newest first."""
     found = context.client.items(paths.at("publications", key, "generations"))
     context.list(found, COLUMNS, empty=f"{key} keeps no generations")
 

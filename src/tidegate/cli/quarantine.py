@@ -30,8 +30,8 @@ def quarantine() -> None:
 @cli_context.watch_option
 @cli_context.with_context
 def list_all(context: cli_context.CommandContext, channel: str | None, watch: bool) -> None:
-    """What is quarantined, on which channel, and why."""
-    context.shown(
+    """List what is quarantined, on which channel, and why."""
+    context.print_items(
         lambda: context.list_of_channel(paths.at("quarantine"), {"channel": channel}),
         COLUMNS,
         watch=watch,
@@ -46,7 +46,7 @@ def list_all(context: cli_context.CommandContext, channel: str | None, watch: bo
 @cli_context.with_context
 def show(context: cli_context.CommandContext, channel: str, release: str, watch: bool) -> None:
     """Show why RELEASE (or an artifact's digest) is quarantined on CHANNEL."""
-    context.told(lambda: _find(context, channel, release), _fields, watch=watch)
+    context.print_object(lambda: _find(context, channel, release), _fields, watch=watch)
 
 
 def _find(context: cli_context.CommandContext, channel: str, release: str) -> output.Item:

@@ -1,6 +1,6 @@
-"""The reference of all commands, written from the commands themselves.
+"""The reference of all commands, generated from the commands themselves.
 
-``python -m tests.cli.reference`` writes docs/cli.md; a test holds the page to it.
+``python -m tests.cli.reference`` writes docs/cli.md. A test checks that the page is current.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ SHARED = frozenset({"output", "url", "token", "help"})
 
 
 def reference(group: click.Group) -> str:
-    """The page about a group and everything below it."""
+    """Write the page about a group and everything below it."""
     return "".join(_lines(group)).rstrip() + "\n"
 
 
@@ -109,7 +109,7 @@ def _flags(command: click.Command, ctx: click.Context) -> Iterator[str]:
 
 
 def _prose(command: click.Command) -> str:
-    """The help text, paragraph by paragraph, as it is written; laid-out parts stay as they are."""
+    """The help text by paragraph. Preformatted parts are not changed."""
     paragraphs = []
     for paragraph in cleandoc(command.help or "").split("\n\n"):
         if paragraph.lstrip().startswith("\b"):
@@ -146,5 +146,5 @@ def _metavar(param: click.Parameter, ctx: click.Context) -> str:
 
 
 def _safe(words: str) -> str:
-    """A text inside a table, where a bar would end the cell."""
+    """Escape a text for a table, where a bar would end the cell."""
     return words.replace("|", "\\|")

@@ -91,7 +91,7 @@ def edit(
 @cli_context.reason(required=True)
 @cli_context.with_context
 def delete(context: cli_context.CommandContext, name: str, reason: str) -> None:
-    """Delete NAME, which has no packages. Its history stays."""
+    """Delete the repository NAME if it has no packages. Its history stays."""
     answer = context.client.write(
         "POST", paths.at("repositories", name, "delete"), {"reason": reason}
     )
@@ -101,7 +101,7 @@ def delete(context: cli_context.CommandContext, name: str, reason: str) -> None:
 @repo.command("list")
 @cli_context.with_context
 def list_all(context: cli_context.CommandContext) -> None:
-    """All repositories that you may read."""
+    """List the repositories that you may read."""
     items = context.client.items(paths.at("repositories"))
     context.list(items, COLUMNS, empty="no repository yet; try: tidegate repo create default")
 

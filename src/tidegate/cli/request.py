@@ -24,7 +24,7 @@ hosts_option = click.option(
 
 
 def asks_for(item: output.Item) -> str:
-    """What a request asks for, in a few words."""
+    """Describe what a request is for, in a few words."""
     return str(item.get("what") or item.get("kind"))
 
 
@@ -51,7 +51,7 @@ def request() -> None:
 def list_all(context: cli_context.CommandContext, state: str | None, watch: bool) -> None:
     """List requests, the newest first."""
     query = {} if state is None else {"state": state}
-    context.shown(
+    context.print_items(
         lambda: list(context.client.items(paths.at("requests"), query)),
         COLUMNS,
         watch=watch,
@@ -60,7 +60,7 @@ def list_all(context: cli_context.CommandContext, state: str | None, watch: bool
 
 
 def _rollout_fields(rollout: Any) -> list[tuple[str, output.Cell]]:
-    """What a request that was carried out led to, or is about."""
+    """The fields about the rollout that a request opened or is about."""
     if rollout is None:
         return []
     moved = f"{rollout['before'] or 'none'} → {rollout['release_id']}"
@@ -72,7 +72,7 @@ def _rollout_fields(rollout: Any) -> list[tuple[str, output.Cell]]:
 
 
 def _print_carried(context: cli_context.CommandContext, answer: Any, line: str) -> None:
-    """That a request was carried out, what that led to, and how to follow it."""
+    """Print that a request was carried out, its result, and the command to follow it."""
     rollout_id = answer.get("rollout_id")
     if rollout_id is None:
         context.done(answer, f"{line}: {output.text(asks_for(answer))}")
@@ -115,8 +115,10 @@ def request_fields(found: Any) -> list[tuple[str, output.Cell]]:
 @cli_context.watch_option
 @cli_context.with_context
 def show(context: cli_context.CommandContext, request_id: str, watch: bool) -> None:
-    """Show what REQUEST_ID asks for, who agreed, and who may still."""
-    context.told(lambda: context.get(paths.at("requests", request_id)), request_fields, watch=watch)
+    """Show what REQUEST_ID asks for, who approved it, and who else may."""
+    context.print_object(
+        lambda: context.get(paths.at("requests", request_id)), request_fields, watch=watch
+    )
 
 
 @request.command("approve")
@@ -167,7 +169,7 @@ def reject(context: cli_context.CommandContext, request_id: str, reason: str) ->
 @cli_context.reason(required=False)
 @cli_context.with_context
 def withdraw(context: cli_context.CommandContext, request_id: str, reason: str | None) -> None:
-    """Take your own REQUEST_ID back."""
+    """Withdraw your own REQUEST_ID."""
     path = paths.at("requests", request_id, "withdraw")
     answer = context.client.write("POST", path, {"reason": reason or ""})
     context.done(answer, f"{request_id} is withdrawn")
@@ -178,7 +180,7 @@ def withdraw(context: cli_context.CommandContext, request_id: str, reason: str |
 @hosts_option
 @cli_context.with_context
 def run(context: cli_context.CommandContext, request_id: str, hosts: int | None) -> None:
-    """Carry out REQUEST_ID, which enough people have approved."""
+    """Carry out REQUEST_ID after enough people have approved it."""
     path = paths.at("requests", request_id, "run")
     answer = context.client.write("POST", path, {"hosts": hosts}).json()
     _print_carried(context, answer, f"{request_id} is carried out")
@@ -193,7 +195,7 @@ def run(context: cli_context.CommandContext, request_id: str, hosts: int | None)
 def review(
     context: cli_context.CommandContext, request_id: str, accept: bool, dispute: bool, reason: str
 ) -> None:
-    """Say whether what was done alone, with break-glass, was right."""
+    """Review a use of break-glass: accept or dispute it."""
     if accept == dispute:
         raise exit_codes.CommandExit(
             exit_codes.ExitCode.USAGE, "say --accept or --dispute", "tidegate request review --help"

@@ -1,4 +1,4 @@
-"""What happened to a rollout, in words: a line for each event, with names that commands take."""
+"""Describe the events of a rollout: a line for each, with names that commands accept."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tidegate.cli import output, symbols
 
-# Members that are no news to a person: shown by other columns, or only of use to programs.
+# Fields that other columns show, or that only programs need.
 QUIET: Final = frozenset(
     {
         *("rollout_id", "host_id", "at", "channel", "operator", "policy", "waves", "seq"),
@@ -27,8 +27,8 @@ Data = dict[str, Any]
 
 
 def columns(items: Sequence[output.Item]) -> tuple[output.Column, ...]:
-    """The columns of a table of these events. The artifact of the rollout is named as its release:
-    commands take that name, and people know it.
+    """The columns of a table of these events. The rollout's artifact is shown as its release,
+    because people know that name and commands accept it.
     """
     opened = next((item for item in items if _type(item) == "RolloutOpened"), None)
     target, release = (
@@ -50,7 +50,7 @@ def _type(item: output.Item) -> str:
 
 
 def describe_event(item: output.Item, names: dict[str, str]) -> str:
-    """What an event says beside who, where and when. ``names``: digest → release."""
+    """Describe an event without its actor, place and time. ``names``: digest → release."""
     data = {
         key: names.get(value, value) if isinstance(value, str) else value
         for key, value in (output.dig(item, "data") or {}).items()

@@ -1,4 +1,4 @@
-"""``tidegate``: the nouns, and what ``main`` adds; runs one and ends with its exit code."""
+"""The command ``tidegate``: its nouns and the commands that ``main`` adds."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.cli import exit_codes, lazy_groups
 from tidegate.errors import TidegateError
 
 WIDTH_MAX: Final = 100
-COMPLETION: Final = "_TIDEGATE_COMPLETE"  # set by the scripts that click makes for shells
+COMPLETION: Final = "_TIDEGATE_COMPLETE"  # set by click's completion scripts
 _HERE: Final = "tidegate.cli"
 ACCESS: Final[Mapping[str, lazy_groups.Lazy]] = {
     "setup": (f"{_HERE}.access:setup", "Set up a new installation with its one-time code."),
@@ -57,7 +57,7 @@ approve."""
 
 
 def root(commands: Mapping[str, lazy_groups.Lazy]) -> click.Group:
-    """The group of all commands; ``commands`` are those that start the rest, by where they are."""
+    """The group of all commands. ``commands`` are those that ``main`` adds, by import path."""
     from tidegate.cli.context import CommandContext, shared_options
 
     group = lazy_groups.LazyGroup(
@@ -94,14 +94,14 @@ def app(commands: Mapping[str, lazy_groups.Lazy], args: Sequence[str] | None = N
         sys.exit(run(commands, args))
     except SystemExit as ended:
         if COMPLETION in os.environ and isinstance(ended.code, int):
-            # To take the interpreter apart is a tenth of all work, and somebody pressed a key.
+            # A user waits for a completion, and the normal exit takes a tenth of the whole time.
             sys.stdout.flush()
             os._exit(ended.code)
         raise
 
 
 def run(commands: Mapping[str, lazy_groups.Lazy], args: Sequence[str] | None = None) -> int:
-    """Run the command that the arguments name; the exit code says what became of it."""
+    """Run the command that the arguments name, and return its exit code."""
     _never_fail_to_print()
     group = root(commands)
     given = list(sys.argv[1:] if args is None else args)
@@ -124,7 +124,7 @@ def run(commands: Mapping[str, lazy_groups.Lazy], args: Sequence[str] | None = N
         click.echo("interrupted", err=True)
         return exit_codes.ExitCode.INTERRUPTED
     except (BrokenPipeError, lazy_groups.ReaderGone):
-        # Nothing is left to tell, not even when the interpreter flushes at its end.
+        # Nobody reads the output, so the interpreter must not flush it at its end either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.ExitCode.DONE
     except TidegateError as error:
@@ -140,7 +140,7 @@ def run(commands: Mapping[str, lazy_groups.Lazy], args: Sequence[str] | None = N
 
 
 def print_exit(stop: exit_codes.CommandExit, args: Sequence[str] = ()) -> int:
-    """Print on standard error why the command ends, and what to try.
+    """Print to standard error why the command ends, and the commands to try.
 
     With ``-o json`` or ``jsonl`` that is one line: a problem document.
     """
@@ -162,7 +162,7 @@ def print_exit(stop: exit_codes.CommandExit, args: Sequence[str] = ()) -> int:
 
 
 def _wants_json(args: Sequence[str]) -> bool:
-    """Whether the arguments ask for JSON. click stops at the first fault: they are read again."""
+    """Whether the arguments ask for JSON. They are parsed here because click stops at an error."""
     found = ""
     for number, word in enumerate(args):
         if word == "--":
@@ -185,8 +185,8 @@ def _usage(error: click.UsageError, args: Sequence[str]) -> exit_codes.CommandEx
 
 
 def _type_with_missing(error: click.MissingParameter, args: Sequence[str]) -> str:
-    """The command as it was typed, with every required option that it lacks. Flags that all verbs
-    share are left out: one of them is a secret.
+    """The command as it was typed, with every required option that it lacks. Shared flags are
+    omitted, because one of them is a secret.
     """
     from shlex import quote
 
@@ -212,7 +212,7 @@ def _type_with_missing(error: click.MissingParameter, args: Sequence[str]) -> st
 
 
 def _columns() -> int:
-    """How wide help is. click would import all of shutil to find out."""
+    """The width of the help. click would import all of shutil to find it out."""
     try:
         found = int(os.environ.get("COLUMNS", "0")) or os.get_terminal_size().columns
     except (ValueError, OSError):
@@ -227,7 +227,7 @@ def _version(ctx: click.Context, param: click.Parameter, value: bool) -> None:
 
 
 def _never_fail_to_print() -> None:
-    """A terminal that lacks a glyph shows a question mark; it is no reason to fail."""
+    """Print a question mark for characters that the terminal cannot show, instead of failing."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")

@@ -18,7 +18,7 @@ TITLES = ("CHANNEL", "WANTED", "HOSTS ON IT", "SILENT", "NEWEST ROLLOUT")
 
 
 def newest_cell(item: output.Item) -> output.Cell:
-    """What the newest rollout of a channel does, or how it ended."""
+    """The state or the outcome of a channel's newest rollout."""
     if item.get("held_by"):
         return output.StateCell("held", "Held")
     if item.get("is_frozen"):
@@ -37,8 +37,8 @@ def newest_cell(item: output.Item) -> output.Cell:
     return output.StateCell(state, f"Rolling out, wave {item['wave']} of {item['waves']}")
 
 
-def _said(item: output.Item, mark: str, colour: str) -> list[live_view.Line]:
-    """What is said of a channel, or of none, and the next command."""
+def _finding_lines(item: output.Item, mark: str, colour: str) -> list[live_view.Line]:
+    """The lines of one finding, about a channel or the installation, and the next command."""
     where = f"{symbols.clean(item['channel'])}: " if item.get("channel") else ""
     return [
         [(f"{mark} {where}{symbols.clean(item['says'])}", colour)],
@@ -47,7 +47,7 @@ def _said(item: output.Item, mark: str, colour: str) -> list[live_view.Line]:
 
 
 def frame(found: output.Item) -> list[live_view.Line]:
-    """The screen."""
+    """The lines of the screen."""
     lines: list[live_view.Line] = []
     notices = found.get("notices") or []
     if found["is_well"]:
@@ -55,18 +55,18 @@ def frame(found: output.Item) -> list[live_view.Line]:
     else:
         lines.append([("What needs you:", "default")])
     for item in found["attention"]:
-        lines += _said(item, "✘", "red")
+        lines += _finding_lines(item, "✘", "red")
     for item in notices:
         is_stop = item["kind"] in ("freeze", "hold", "override")
-        lines += _said(item, "!" if is_stop else "·", "yellow" if is_stop else "default")
+        lines += _finding_lines(item, "!" if is_stop else "·", "yellow" if is_stop else "default")
     counts = (
         (found["open_rollouts"], "rollout open", "rollouts open"),
         (found["approvals_waiting"], "proposal waits", "proposals wait"),
         (found["quarantined"], "artifact quarantined", "artifacts quarantined"),
     )
-    said = [f"{number} {one if number == 1 else many}" for number, one, many in counts if number]
-    if said:
-        lines.append([(" · ".join(said), "default")])
+    parts = [f"{number} {one if number == 1 else many}" for number, one, many in counts if number]
+    if parts:
+        lines.append([(" · ".join(parts), "default")])
     table = [
         (
             output.text(item["channel"]),
@@ -88,11 +88,11 @@ def frame(found: output.Item) -> list[live_view.Line]:
 @cli_context.watch_option
 @cli_context.with_context
 def status(context: cli_context.CommandContext, watch: bool) -> None:
-    """Show every channel, what is under way and what needs you, on one screen.
+    """Show every channel, what is in progress and what needs you, on one screen.
 
     It names the requests and proposals that wait for your approval, and freezes and holds.
     Exits with 0 if nothing needs you and with 1 if something does. What ends by itself, such as a
-    soak, and what waits for other people is shown and is no error.
+    soak, and what waits for other people is shown but does not count.
     """
     path = paths.at("status")
     if watch:

@@ -1,4 +1,4 @@
-"""Which name a person probably meant, when the server knows none of that name."""
+"""Suggest the name that was probably meant if the server does not know a name."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tidegate.cli import exit_codes, paths, symbols
 if TYPE_CHECKING:
     from tidegate.cli.client import ApiClient
 
-# The member of a problem that holds the unknown name → the list of those that exist, and the member
-# of its items that is their name. One page is asked for: a name beyond that is not suggested.
+# The field of a problem with the unknown name → the list of existing ones, and the field of its
+# items with their name. Only one page is read; names beyond it are not suggested.
 LISTS: Final = {
     "channel": ("channels", "channel"),
     "host_id": ("hosts", "host_id"),
@@ -26,7 +26,7 @@ NAMES_MAX: Final = "200"
 
 
 def with_suggestion(client: ApiClient, stop: exit_codes.CommandExit) -> exit_codes.CommandExit:
-    """The same end of a command, with the name that was probably meant."""
+    """The same error, with the name that was probably meant."""
     if stop.code is not exit_codes.ExitCode.NOT_FOUND:
         return stop
     for member, (path, name) in LISTS.items():
@@ -38,8 +38,8 @@ def with_suggestion(client: ApiClient, stop: exit_codes.CommandExit) -> exit_cod
 
 
 def warn_of_scopes(client: ApiClient, scopes: Iterable[str]) -> list[str]:
-    """A sentence for each scope of a channel that does not exist. A scope may come before its
-    channel, so this refuses nothing.
+    """A warning for each scope of a channel that does not exist. It is not an error, because a
+    scope may be used before its channel is created.
     """
     warnings = []
     for scope in scopes:
@@ -50,7 +50,7 @@ def warn_of_scopes(client: ApiClient, scopes: Iterable[str]) -> list[str]:
             client.get(paths.at("channels", name))
         except exit_codes.CommandExit as stop:
             if stop.code is not exit_codes.ExitCode.NOT_FOUND:
-                continue  # without the permission to look there is nothing to say
+                continue  # without the permission to read it, give no warning
             meant = _closest(client, "channels", "channel", name)
             rest = "" if meant is None else f"; did you mean {symbols.clean(meant)}?"
             warnings.append(f"warning: there is no channel {symbols.clean(name)}{rest}")
@@ -63,7 +63,7 @@ def _closest(client: ApiClient, path: str, name: str, wrong: str) -> str | None:
     try:
         page = client.get(paths.at(path), {"limit": NAMES_MAX}).json()
     except exit_codes.CommandExit:
-        return None  # without the permission to list them there is nothing to suggest
+        return None  # without the permission to list them, suggest nothing
     known = [str(item[name]) for item in page.get("items") or [] if name in item]
     close = get_close_matches(wrong, known, n=1)
     return close[0] if close and close[0] != wrong else None

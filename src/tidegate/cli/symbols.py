@@ -1,4 +1,7 @@
-"""States as people read them: a glyph, a colour and always the word; and texts made harmless."""
+"""Format states, times and sizes for people, and make texts safe for a terminal.
+
+A state is shown as a symbol, a colour and always the word.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-# word → glyph, colour. Words of different nouns never mean different things here.
+# word → symbol, colour. A word means the same for all nouns.
 STATES: Final = {
     # revisions
     "Draft": ("○", "cyan"),
@@ -60,7 +63,7 @@ STATES: Final = {
     # a registered release
     "retired_scope": ("–", "bright_black"),
 }
-# state → what people read, where that is another word. The same words are on the dashboard.
+# state → the word for people, if it differs. The dashboard uses the same words.
 WORDS: Final = {
     "Terminal": "Ended",
     "Reverted": "Rolled back",
@@ -70,7 +73,7 @@ WORDS: Final = {
     "DeletionProposed": "Deletion proposed",
 }
 UNKNOWN: Final = ("?", "default")
-TONES: Final = {  # segments of a bar, so that waves read without colour too
+TONES: Final = {  # segments of a bar, so that waves are readable without colours
     "Converged": "█",
     "Deferred": "▓",
     "Soaking": "▓",
@@ -86,28 +89,28 @@ _TIME = re.compile(r"(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?(Z|\+00:00)")
 
 
 def clean(text: object) -> str:
-    """A text on one line that cannot steer a terminal: control characters are spelt out."""
+    """Make a text safe for one line of a terminal: control characters are escaped."""
     return _CONTROLS.sub(lambda found: f"\\x{ord(found[0]):02x}", str(text))
 
 
 def glyph(word: str) -> tuple[str, str]:
-    """Glyph and colour of a state."""
+    """The symbol and the colour of a state."""
     return STATES.get(word, UNKNOWN)
 
 
 def state_word(state: str) -> str:
-    """A state as people call it."""
+    """The word for a state."""
     return WORDS.get(state, state)
 
 
 def moment(text: object) -> str:
-    """A time of the API, to the second."""
+    """Format a time of the API, to the second."""
     found = _TIME.fullmatch(str(text))
     return clean(text) if found is None else f"{found[1]} {found[2]}Z"
 
 
 def duration(seconds: float) -> str:
-    """A time span as people say it: its two greatest units."""
+    """Format a duration in its two largest units."""
     left = max(0, round(seconds))
     for unit, length, below, smaller in (("d", 86_400, "h", 3_600), ("h", 3_600, "min", 60)):
         if left >= length:
@@ -117,7 +120,7 @@ def duration(seconds: float) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes as people say them."""
+    """Format a number of bytes."""
     amount = float(count)
     for unit in ("B", "KiB", "MiB"):
         if amount < 1024:
@@ -127,10 +130,10 @@ def size(count: int) -> str:
 
 
 def segments(counts: Sequence[tuple[str, int]], width: int) -> list[tuple[str, int]]:
-    """How many cells of a bar each state gets: together the width, and whoever counts is seen.
+    """Divide the cells of a bar among the states in proportion to their hosts.
 
-    The remainder goes to the largest fractions; a state with one host keeps a cell while there are
-    cells.
+    The remainder goes to the largest fractions. Every state with a host gets at least one cell as
+    long as there are enough.
     """
     total = sum(count for _, count in counts)
     if total == 0:

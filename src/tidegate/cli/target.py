@@ -1,7 +1,7 @@
-"""Targets: where outbox work goes, and whether it would get there.
+"""Targets: where the outbox sends its work.
 
-They are settings of the server: ``add`` writes the section of its configuration file, and asks no
-server; ``list`` and ``test`` ask the one that is running.
+Targets are settings of the server. ``add`` prints a section for its configuration file and calls no
+server; ``list`` and ``test`` call the running server.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import click
 
 from tidegate.cli import completion, context as cli_context, exit_codes, output, paths
 
-# What each kind calls the place that its work goes to.
+# The setting of each kind for the place that its work goes to.
 PLACES = {"webhook": "url", "command": "program", "file": "directory"}
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 TARGETS = completion.names("/v1/targets", "name")
@@ -74,11 +74,11 @@ def add(
 def _members(
     name: str, kind: str, place: tuple[str, ...], secret_file: str | None
 ) -> dict[str, str | list[str]]:
-    """What the section says. Raises: Stop."""
+    """The settings of the section. Raises: CommandExit."""
     again = "tidegate target create --help"
     if not NAME.fullmatch(name):
-        said = f"{name!r} is no name of an operation: small letters, digits, _ and -, 63 at most"
-        raise exit_codes.CommandExit(exit_codes.ExitCode.USAGE, said, again)
+        message = f"{name!r} is no name of an operation: small letters, digits, _ and -, 63 at most"
+        raise exit_codes.CommandExit(exit_codes.ExitCode.USAGE, message, again)
     if not all(word and word.isprintable() for word in (*place, secret_file or "-")):
         raise exit_codes.CommandExit(
             exit_codes.ExitCode.USAGE, "--to and --secret-file are printable, and not empty", again
@@ -126,7 +126,7 @@ def show(context: cli_context.CommandContext, name: str) -> None:
 @click.argument("name", shell_complete=TARGETS)
 @cli_context.with_context
 def test(context: cli_context.CommandContext, name: str) -> None:
-    """Try the target NAME without giving it work, and say what it answered."""
+    """Test the target NAME without giving it work, and show its response."""
     answer = context.client.write("POST", paths.at("targets", name, "test"))
     found = answer.json()
     if not found["ok"]:

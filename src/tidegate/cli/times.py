@@ -1,4 +1,4 @@
-"""Times as people write them: 30d, 10 min ago, 13:26, yesterday 14:00, 2026-12-24, RFC 3339."""
+"""Parse times: 30d, 10 min ago, 13:26, yesterday 14:00, 2026-12-24, RFC 3339."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _DAY: Final = re.compile(r"(?:(today|yesterday)\s+)?(\d{1,2}:\d\d(?::\d\d)?)|(to
 
 
 def parse_time(text: str, now: datetime) -> datetime:
-    """The moment that a text names, in UTC; a time without an offset is UTC.
+    """Parse a time, in UTC if it has no offset.
 
     Raises:
-        CommandExit: it names none.
+        CommandExit: the text is not a time.
     """
     try:
         return _parsed(text.strip(), now)
@@ -43,10 +43,10 @@ def _parsed(text: str, now: datetime) -> datetime:
 
 
 def parse_start(text: str, now: datetime) -> datetime:
-    """A moment to come: RFC 3339, a date, a span such as 3h from now, or the next 18:00.
+    """Parse a future time: RFC 3339, a date, a duration such as 3h from now, or the next 18:00.
 
     Raises:
-        CommandExit: it names none.
+        CommandExit: the text is not a time.
     """
     stripped = text.strip()
     try:
@@ -64,7 +64,7 @@ def parse_start(text: str, now: datetime) -> datetime:
 
 
 def api_start(text: str | None) -> str | None:
-    """A moment to come of an option, as the API takes it; None stays. Raises: CommandExit."""
+    """Convert an option with a future time for the API; None stays None. Raises: CommandExit."""
     if text is None:
         return None
     now = datetime.now(UTC)
@@ -72,22 +72,22 @@ def api_start(text: str | None) -> str | None:
 
 
 def api_as_of(text: str | None) -> str | None:
-    """A position stays as it is; a time becomes one that the API takes. Raises: CommandExit."""
+    """Convert a time for the API; a log position stays as it is. Raises: CommandExit."""
     if text is None or text.strip().isdecimal():
         return text
     return as_api_time(parse_time(text, datetime.now(UTC)))
 
 
 def parse_span(text: str) -> timedelta:
-    """How long a text says: 90s, 10 min, 2h, 30d. Raises: CommandExit: it says no such thing."""
+    """Parse a duration: 90s, 10 min, 2h, 30d. Raises: CommandExit: the text is not one."""
     found = _AGO.fullmatch(text.strip())
     if found is None or text.strip().endswith("ago") or not int(found[1]):
         raise CommandExit(ExitCode.USAGE, f"{text!r} is no duration; write 90s, 10 min, 2h or 30d")
     return timedelta(seconds=int(found[1]) * _UNITS[found[2][0]])
 
 
-def parsed(text: str) -> datetime:
-    """A time as the API writes it."""
+def parse_api_time(text: str) -> datetime:
+    """Parse a time of the API."""
     return datetime.fromisoformat(text)
 
 

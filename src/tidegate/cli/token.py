@@ -1,4 +1,4 @@
-"""API tokens: one's own, for programs; shown once, never stored in clear."""
+"""API tokens for programs. A token is shown once and never stored in plain text."""
 
 from __future__ import annotations
 

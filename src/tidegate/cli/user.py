@@ -1,4 +1,4 @@
-"""People: added, granted roles, disabled, erased."""
+"""Users: add, grant roles, disable and erase them, and change passwords."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ COLUMNS = (
 
 
 def id_of(context: cli_context.CommandContext, who: str) -> str:
-    """A user by id or by sign-in name. Raises: Stop."""
+    """The id of a user, given the id or the sign-in name. Raises: CommandExit."""
     if USER_ID.fullmatch(who):
         return who
     for item in context.client.items(paths.at("users")):
@@ -77,7 +77,7 @@ def add(
 ) -> None:
     """Add a person who signs in as LOGIN, and print a one-time link for their first password.
 
-    The link counts once, for 24 hours. For another one see: tidegate user reset-password.
+    The link works once, for 24 hours. For another one see: tidegate user reset-password.
     """
     body: dict[str, Any] = {
         "login": login,
@@ -88,13 +88,13 @@ def add(
         body["password"] = access.ask_secret(True, "Their first password", "--password-stdin")
     answer = context.client.write("POST", paths.at("users"), body)
     made = answer.json()
-    said = f"{login} is {made['user_id']} and may: {access.roles(body['roles'])}"
-    context.done(answer, said if made["code"] is None else f"{said}; {_reset_words(context, made)}")
+    line = f"{login} is {made['user_id']} and may: {access.roles(body['roles'])}"
+    context.done(answer, line if made["code"] is None else f"{line}; {_reset_words(context, made)}")
     context.warn_of_scopes(item["scope"] for item in body["roles"] if "scope" in item)
 
 
 def _reset_words(context: cli_context.CommandContext, made: Any) -> str:
-    """How a person gets at their new password."""
+    """Describe how the user sets their new password."""
     link = made["link"] if made["link"].startswith("http") else context.profile.url + made["link"]
     return f"give {made['login']} this link, or the code {made['code']}: {link}"
 
@@ -118,7 +118,7 @@ def grant(context: cli_context.CommandContext, user: str, role: str, take: bool)
 @user.command("list")
 @cli_context.with_context
 def list_all(context: cli_context.CommandContext) -> None:
-    """Everybody."""
+    """List all users."""
     context.list(
         context.client.items(paths.at("users")), COLUMNS, empty="no user; try: tidegate setup"
     )
@@ -149,7 +149,7 @@ def disable(context: cli_context.CommandContext, user: str, reason: str | None) 
 @click.argument("user", shell_complete=LOGINS)
 @cli_context.with_context
 def enable(context: cli_context.CommandContext, user: str) -> None:
-    """Let USER sign in again. Tokens from before stay ended."""
+    """Let USER sign in again. Earlier tokens stay invalid."""
     answer = context.client.write("POST", paths.at("users", id_of(context, user), "enable"))
     context.done(answer, f"{user} is enabled again")
 
@@ -181,10 +181,10 @@ def password(context: cli_context.CommandContext, user: str, password_stdin: boo
 @click.argument("user", shell_complete=LOGINS)
 @cli_context.with_context
 def reset_password(context: cli_context.CommandContext, user: str) -> None:
-    """End USER's password, and print a one-time link with which they choose a new one.
+    """Reset USER's password, and print a one-time link with which they choose a new one.
 
-    All their sessions and API tokens end, and they approve nothing for a day. The link counts once,
-    for 24 hours.
+    All their sessions and API tokens end, and they cannot approve anything for a day. The link
+    works once, for 24 hours.
     """
     answer = context.client.write("POST", paths.at("users", id_of(context, user), "reset-password"))
     context.done(answer, _reset_words(context, answer.json()))
@@ -210,7 +210,7 @@ def redeem(
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @cli_context.with_context
 def erase(context: cli_context.CommandContext, user: str, yes: bool) -> None:
-    """Erase USER: name, sign-in and credentials go for good; the id stays in the history."""
+    """Erase USER's name, sign-in and credentials permanently. The id stays in the history."""
     if not yes:
         if not sys.stdin.isatty():
             raise exit_codes.CommandExit(

@@ -1,5 +1,5 @@
-"""How people are called in a table. The API gives names to who may audit, and everybody their own;
-where it gives none, the id stays.
+"""Show names of users in tables. The API gives all names to auditors, and every user their own.
+Without a name, the id is shown.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ USER: Final = "user_"
 
 
 class UserNames:
-    """Names by user id, each asked for once."""
+    """Names by user id, each requested once."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
         self._names: dict[str, str] = {}
-        self._audits: bool | None = None  # None: nobody asked yet
+        self._audits: bool | None = None  # None: not known yet
 
     def named(
         self, items: Sequence[output.Item], columns: Sequence[output.Column]
     ) -> list[output.Column]:
-        """The columns, with names where some of them show ids."""
+        """The columns, with names instead of ids where they are known."""
         ids = {str(column.cell(item)) for column in columns if column.is_person for item in items}
         self._ask(sorted(user_id for user_id in ids if user_id.startswith(USER)))
         return [self._of(column) if column.is_person else column for column in columns]

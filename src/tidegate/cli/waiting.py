@@ -1,4 +1,4 @@
-"""``--wait``: stay until a rollout ended, and tell its end by the exit code."""
+"""``--wait``: wait until a rollout ends, and exit with the code of its outcome."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class WaitOption(NamedTuple):
 
 
 def wait_option(verb: F) -> F:
-    """``--wait`` and ``--timeout``, handed over as one value."""
+    """``--wait`` and ``--timeout``, passed as one value."""
 
     def both(ctx: click.Context, param: click.Parameter, value: bool) -> WaitOption:
         return WaitOption(value, int(ctx.params.pop("timeout", SECONDS_DEFAULT)))
@@ -70,7 +70,7 @@ def wait_option(verb: F) -> F:
 
 
 def outcome_cell(item: output.Item) -> output.StateCell:
-    """How a rollout ended, or what it does now."""
+    """The outcome of a rollout, or its state."""
     if item.get("outcome"):
         return output.StateCell(str(item["outcome"]), OUTCOMES.get(str(item["outcome"]), ""))
     state = str(item.get("state"))
@@ -87,7 +87,7 @@ def outcome_cell(item: output.Item) -> output.StateCell:
 
 
 def rollout_frame(found: Any) -> list[live_view.Line]:
-    """A rollout as it stands: its state, a bar for each wave, and what holds it back."""
+    """The lines of a rollout: its state, a bar for each wave, and the gates that block it."""
     waves = found.get("waves") or []
     current = int(found.get("current_wave") or 0)
     shown = outcome_cell({**found, "waves_planned": len(waves)})
@@ -120,18 +120,18 @@ def rollout_frame(found: Any) -> list[live_view.Line]:
 
 
 def progress_text(progress: output.Item, now: datetime | None = None) -> str:
-    """What a rollout does, and how long that still takes, in whole minutes."""
+    """Describe what a rollout is doing, and the remaining time in whole minutes."""
     says = symbols.clean(progress["says"])
     if not progress.get("until"):
         return says
-    left = (times.parsed(progress["until"]) - (now or datetime.now(UTC))).total_seconds()
+    left = (times.parse_api_time(progress["until"]) - (now or datetime.now(UTC))).total_seconds()
     if left < 60:
         return f"{says}, less than 1 min left"
     return f"{says}, {symbols.duration(-(-left // 60) * 60)} left"
 
 
 def _gate_lines(gate: output.Item) -> list[live_view.Line]:
-    """A shut gate. Only one that needs a person is an alarm; the waves before are shown above."""
+    """The lines of a closed gate, unless earlier waves cause it; marked ✘ if it needs a person."""
     alarm = gate.get("needs_person", True)
     if not alarm and gate["gate"] == "wave-promotion":
         return []
@@ -141,7 +141,7 @@ def _gate_lines(gate: output.Item) -> list[live_view.Line]:
 
 
 def wait_for_rollout(context: CommandContext, rollout_id: str, wait: WaitOption) -> None:
-    """Watch a rollout until it ended. Raises: Stop: it did not end well, or not in time."""
+    """Watch a rollout until it ends. Raises: CommandExit: it did not succeed, or not in time."""
     try:
         found = live_view.follow(
             lambda: context.get(paths.at("rollouts", rollout_id)),
@@ -161,7 +161,7 @@ def wait_for_rollout(context: CommandContext, rollout_id: str, wait: WaitOption)
 
 
 def exit_by_outcome(rollout_id: str, found: Any) -> None:
-    """Raises: CommandExit: the rollout ended, or stopped, in another way than by success."""
+    """Raises: CommandExit: the rollout did not succeed."""
     outcome, state = found.get("outcome"), str(found["state"])
     waves = found.get("waves") or []
     hosts = sum(wave.get("hosts", 0) for wave in waves)

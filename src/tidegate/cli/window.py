@@ -47,27 +47,27 @@ def window() -> None:
 
 def duration_text(seconds: int) -> str:
     """2 h 30 min."""
-    said = []
+    parts = []
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         count, seconds = divmod(seconds, size)
         if count:
-            said.append(f"{count} {unit}")
-    return " ".join(said)
+            parts.append(f"{count} {unit}")
+    return " ".join(parts)
 
 
 def read_duration(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
-    """2h, 90min, 3600: as seconds."""
+    """Parse 2h, 90min or 3600 to seconds."""
     if value is None:
         return None
     try:
         return int(value) if value.isdigit() else int(times.parse_span(value).total_seconds())
     except exit_codes.CommandExit:
-        said = f"{value!r} is not a duration; write 2h, 90min or 5400"
-        raise click.BadParameter(said) from None
+        parts = f"{value!r} is not a duration; write 2h, 90min or 5400"
+        raise click.BadParameter(parts) from None
 
 
 def members(verb: F) -> F:
-    """The options of a window, the same for create and edit."""
+    """The options of a window, for create and edit."""
     for option in reversed(
         (
             click.option("--start", metavar="TIME", help="Local start: 2026-11-17T02:00."),
@@ -104,7 +104,7 @@ def members(verb: F) -> F:
 
 
 def given(options: dict[str, Any]) -> dict[str, Any]:
-    """The members that were given."""
+    """The request fields of the options that were given."""
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in options.items()
@@ -169,7 +169,7 @@ def edit(
     version: int | None,
     **options: Any,
 ) -> None:
-    """Change WINDOW; what is not given stays."""
+    """Change WINDOW. Settings that you do not name stay."""
     path = paths.at("windows", window_id)
     body = {**given(options), "reason": reason}
     if all_channels:
@@ -200,7 +200,7 @@ def delete(
 @cli_context.with_context
 def list_all(context: cli_context.CommandContext, watch: bool) -> None:
     """List all maintenance windows."""
-    context.shown(
+    context.print_items(
         lambda: list(context.client.items(paths.at("windows"))),
         COLUMNS,
         watch=watch,
@@ -214,7 +214,7 @@ def list_all(context: cli_context.CommandContext, watch: bool) -> None:
 @cli_context.with_context
 def show(context: cli_context.CommandContext, window_id: str, watch: bool) -> None:
     """Show one maintenance window."""
-    context.told(lambda: context.get(paths.at("windows", window_id)), _fields, watch=watch)
+    context.print_object(lambda: context.get(paths.at("windows", window_id)), _fields, watch=watch)
 
 
 @window.command("next")
@@ -225,7 +225,7 @@ def show(context: cli_context.CommandContext, window_id: str, watch: bool) -> No
 def show_next(
     context: cli_context.CommandContext, window_id: str, host_id: str | None, count: int
 ) -> None:
-    """When WINDOW lasts next, in local time and in UTC."""
+    """Show the next times of WINDOW, in local time and in UTC."""
     path = paths.at("windows", window_id, "next")
     _print_occurrences(context, context.get(path, host_id=host_id, count=count))
 

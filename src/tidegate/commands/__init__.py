@@ -1,6 +1,6 @@
-"""Commands that run on this machine: they start what ``main`` composes, or look at its data.
+"""Commands that run on this machine: they start a server, worker or agent, or read the data.
 
-Each module is imported when its command is asked for, and imports what is heavy when it runs.
+A module is imported when its command is used, and imports heavy modules when the command runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``tidegate agent``: the agent of this host, until it is told to stop; and how it is installed."""
+"""``tidegate agent``: run the agent of this host, or install it."""
 
 from __future__ import annotations
 
@@ -13,15 +13,17 @@ from tidegate.errors import TidegateError
 
 
 @click.group(invoke_without_command=True, subcommand_metavar="[install]")
-@click.option("--config", "file", metavar="FILE", help="Its settings, TOML; needed to run.")
-@click.option("--token-file", metavar="FILE", help="Holds a one-time token, for the first start.")
-@click.option("--state", metavar="DIR", help="In place of the file's.")
+@click.option("--config", "file", metavar="FILE", help="The agent's settings, TOML; needed to run.")
+@click.option(
+    "--token-file", metavar="FILE", help="A file with a one-time token, for the first start."
+)
+@click.option("--state", metavar="DIR", help="The state directory; default: that of the settings.")
 @click.pass_context
 def agent(ctx: click.Context, file: str | None, token_file: str | None, state: str | None) -> None:
-    """Run what the server orders on this host, watch it, and go back by itself.
+    """Run the agent of this host: switch releases, probe, roll back on failure.
 
-    The first start enrolls the host, by a one-time token in the file or in TIDEGATE_AGENT_TOKEN;
-    later starts need none. A signal (INT or TERM) ends it; the next start goes on from there.
+    The first start enrolls the host with a one-time token, from the file or TIDEGATE_AGENT_TOKEN;
+    later starts need none. INT or TERM ends the agent; the next start resumes its work.
     """
     if ctx.invoked_subcommand is not None:
         return
@@ -38,7 +40,7 @@ def agent(ctx: click.Context, file: str | None, token_file: str | None, state: s
     try:
         run(file, token_file, state)
     except TidegateError as error:
-        # What helps is at the agent's own settings, or with who gives out its tokens.
+        # Suggest a new token if the server refused the agent, and the options otherwise.
         asks = isinstance(error, RefusedByServer | NotEnrolled)
         tries = ("tidegate host enroll …",) * asks + ("tidegate agent --help",)
         raise exit_codes.CommandExit(
@@ -59,14 +61,14 @@ def agent(ctx: click.Context, file: str | None, token_file: str | None, state: s
     "--writable",
     multiple=True,
     metavar="DIR",
-    help="A further directory that programs of the agent may write to, else those of the unit."
-    " Repeatable.",
+    help="An additional directory that programs of the agent may write to; default: those of the"
+    " existing unit. Repeatable.",
 )
 @click.option(
     "--run-as",
     default="",
     metavar="USER",
-    help="The user of the service; else that of the unit, or root.",
+    help="The user of the service; default: that of the existing unit, or root.",
 )
 @click.option("--user", is_flag=True, help="Install a service of your own, without root.")
 @click.option("--dry-run", is_flag=True, help="Print the files, and write nothing.")
@@ -80,7 +82,7 @@ def install(
 ) -> None:
     """Write a systemd unit and settings for the agent of this host.
 
-    It keeps settings that exist, starts nothing, and prints what to do next.
+    It keeps existing settings, starts nothing, and prints what to do next.
     """
     from tidegate.agent.install_report import install as install_agent
 

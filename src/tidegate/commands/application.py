@@ -1,4 +1,4 @@
-"""What a server answers: every route, and the parts that their handlers may ask for."""
+"""The application of a server: its routes, and the parts that handlers may ask for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def make_application(
     agents: authentication.AgentProof | None = None,
     lines: request_log.RequestLog | None = None,
 ) -> Application:
-    """Everything that a server answers, over one installation."""
+    """Build the web application of an installation."""
     is_local = installation.is_local
     parts = make_parts(installation, routes)
     tail, metrics = parts[Tail], parts[Metrics]
@@ -65,7 +65,7 @@ def make_application(
 
 
 def make_parts(installation: Installation, routes: Sequence[routing.Route]) -> Parts:
-    """What the handlers of these routes may ask for, by type."""
+    """Build the parts that handlers of these routes may ask for, by type."""
     tail = Tail(installation.log, installation.listeners)
     cursors = paging.Cursors(lambda text: installation.secrets.mac("cursors", text))
     reads, log, clock = installation.reads, installation.log, installation.clock

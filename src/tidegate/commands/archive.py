@@ -1,4 +1,4 @@
-"""``tidegate archive verify`` and ``archive rebuild``: the mirror against the log it mirrors."""
+"""``tidegate archive verify`` and ``archive rebuild``: compare the archive with the log."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SHOWN_MAX = 20
 
 @click.group()
 def archive() -> None:
-    """The mirror of the log in the directory that the setting archive names."""
+    """The copy of the log in the directory of the setting archive."""
 
 
 @archive.command()
 @with_settings
 def verify(file: str | None, **flags: str | None) -> None:
-    """Compare the mirror with the log, byte for byte, as far as it was archived.
+    """Compare the archived part of the log with the log, byte for byte.
 
     A server or worker may be running. The exit code is 0 if nothing differs, else 1.
     """
@@ -57,9 +57,9 @@ def verify(file: str | None, **flags: str | None) -> None:
 @archive.command()
 @with_settings
 def rebuild(file: str | None, **flags: str | None) -> None:
-    """Write the mirror again from the log, as far as it was archived, and remove what is not of it.
+    """Rewrite the archived part of the log, and remove files that do not belong to it.
 
-    A server or worker may be running; the same bytes are written again.
+    A server or worker may be running: the rewritten bytes are the same.
     """
     with _archive(settings_of(file, flags)) as found:
         count = found.rebuild()

@@ -1,4 +1,4 @@
-"""``tidegate demo``: a living installation to look at, gone when it ends."""
+"""``tidegate demo``: a running installation to try; it is deleted at the end."""
 
 from __future__ import annotations
 
@@ -19,25 +19,27 @@ SPEED_MAX: Final = 600.0
 
 
 @click.command()
-@click.option("--data", metavar="DIR", help="An empty or new directory; else a temporary one.")
+@click.option("--data", metavar="DIR", help="An empty or new directory; default: a temporary one.")
 @click.option(
-    "--port", type=click.IntRange(0, 65_535), help="The port to listen on; else one that is free."
+    "--port", type=click.IntRange(0, 65_535), help="The port to listen on; default: a free one."
 )
 @click.option(
     "--speed",
     type=click.FloatRange(1.0, SPEED_MAX),
     default=SPEED,
     show_default=True,
-    help="How much faster than in life things happen: a soak of 10 minutes takes 10 s at 60.",
+    help="How much shorter waits are: a soak of 10 minutes takes 10 s at 60.",
 )
 @click.option(
-    "--minutes", type=click.FloatRange(0.0, min_open=True), help="How long; else until Ctrl-C."
+    "--minutes",
+    type=click.FloatRange(0.0, min_open=True),
+    help="How long it runs; default: until Ctrl-C.",
 )
 def demo(data: str | None, port: int | None, speed: float, minutes: float | None) -> None:
-    """Show a living installation: 300 simulated hosts in three channels, and the whole story.
+    """Run an installation to try, with 300 simulated hosts in three channels.
 
-    People draft, approve and promote; waves advance; a bad release is rolled back and
-    quarantined; a webhook's receiver is down and comes back. Everything but the hosts is real.
+    Simulated people draft, approve and promote; waves advance; a bad release is rolled back and
+    quarantined; a receiver of webhooks is down for a while. The server and worker are real.
     """
     with ExitStack() as stack:
         if data is None:
@@ -63,7 +65,7 @@ def demo(data: str | None, port: int | None, speed: float, minutes: float | None
 
 
 def _free_port() -> int:
-    """The usual port, or any other if somebody has it."""
+    """The default port, or any free one if it is taken."""
     for wanted in (PORT_DEFAULT, 0):
         with closing(socket.socket()) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

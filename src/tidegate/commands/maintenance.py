@@ -1,4 +1,4 @@
-"""``tidegate doctor``, ``backup`` and ``restore``: looking after an installation."""
+"""``tidegate doctor``, ``backup`` and ``restore``."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ SQLITE: Final = "sqlite:///"
 def doctor(file: str | None, views: bool, as_json: bool, **flags: str | None) -> int:
     """Check an installation, and say what to do about each problem.
 
-    Versions, durability, permissions, disk, clock, log, outbox, epoch; a server may be running.
-    The exit code is 1 if there is a problem.
+    It checks versions, durability, permissions, disk, clock, log, outbox and epoch. A server may be
+    running. The exit code is 1 if there is a problem.
     """
     settings = settings_of(file, flags)
     is_well = True
@@ -50,7 +50,7 @@ def _findings(settings: Settings, views: bool) -> Iterator[DoctorFinding]:
     if any(finding.what == "data" and finding.verdict is DoctorVerdict.ILL for finding in found):
         return
     try:
-        installation = _opened(settings)
+        installation = _open(settings)
     except TidegateError as error:
         advice = f"see docs/problems for {error.code}"
         yield DoctorFinding("store", DoctorVerdict.ILL, error.detail, advice)
@@ -86,7 +86,7 @@ def _versions(settings: Settings) -> Iterator[DoctorFinding]:
 
 
 def _durability(installation: Installation) -> Iterator[DoctorFinding]:
-    """What the engine found when it was opened: weak settings are refused there, or told."""
+    """The durability settings that the engine found when it was opened."""
     from tidegate.control.doctor import DoctorFinding, DoctorVerdict
 
     settings = getattr(installation.store, "durability", ())
@@ -123,16 +123,16 @@ def _show(finding: DoctorFinding, as_json: bool) -> None:
 @click.option(
     "--previous",
     metavar="BACKUP",
-    help="An earlier backup on the same disk: bodies that it has are linked, not copied.",
+    help="An earlier backup on the same disk: files that it has are linked, not copied.",
 )
 @with_settings
 def backup(place: str, previous: str | None, file: str | None, **flags: str | None) -> None:
     """Take a backup into DIR, which is new or empty; a server may be running.
 
-    It holds the database, the bodies that it names and the installation's secret: keep it as
-    closely as the data directory. With --previous, it takes only the time and space of what is
-    new, and is still whole: you may remove the earlier backup. For PostgreSQL and DynamoDB use the
-    database's own backups.
+    It holds the database, all files of releases and the installation's secret: protect it like the
+    data directory. With --previous, only new files take time and space. The backup is still
+    complete: you may remove the earlier one. For PostgreSQL and DynamoDB use the database's own
+    backups.
     """
     settings = settings_of(file, flags)
     database = _database(settings)
@@ -142,7 +142,7 @@ def backup(place: str, previous: str | None, file: str | None, **flags: str | No
     from tidegate.engines.sqlite.copying import copy
     from tidegate.engines.sqlite.store import SqliteStore
 
-    installation = _opened(settings)
+    installation = _open(settings)
     try:
         label = back_up(
             installation,
@@ -170,10 +170,10 @@ def backup(place: str, previous: str | None, file: str | None, **flags: str | No
 def restore(place: str, revoke_keys: bool, file: str | None, **flags: str | None) -> None:
     """Put the backup in DIR into a data directory that is new or empty.
 
-    That begins a new epoch, a fact at the head of the log: what was acknowledged after the backup
-    is gone, and agents and clients can see so. Sessions, API tokens and enrollment tokens end.
-    Passwords and the keys of agents are those of the backup: a key that was revoked since works
-    again, unless you use --revoke-keys.
+    What was acknowledged after the backup is lost. A new epoch begins, by which agents and clients
+    notice the restore. Sessions, API tokens and enrollment tokens end. Passwords and the keys of
+    agents are those of the backup: a key that was revoked later works again, unless you use
+    --revoke-keys.
     """
     from msgspec.structs import replace
 
@@ -186,7 +186,7 @@ def restore(place: str, revoke_keys: bool, file: str | None, **flags: str | None
     restored = put_back(
         Path(place).absolute(),
         Path(settings.data).absolute(),
-        lambda directory: _opened(replace(settings, data=str(directory))),
+        lambda directory: _open(replace(settings, data=str(directory))),
         system_clock,
         revoke_keys=revoke_keys,
     )
@@ -210,7 +210,7 @@ def restore(place: str, revoke_keys: bool, file: str | None, **flags: str | None
 
 
 def _database(settings: Settings) -> Path:
-    """The file of the log. Raises: InvalidSetting: it is not in a file."""
+    """The SQLite file of the log. Raises: InvalidSetting: the engine is another."""
     if not settings.store_url.startswith(SQLITE):
         raise InvalidSetting(
             "this is for SQLite; PostgreSQL (pg_dump, archiving) and DynamoDB (point-in-time "
@@ -220,7 +220,7 @@ def _database(settings: Settings) -> Path:
     return Path(settings.store_url.removeprefix(SQLITE)).absolute()
 
 
-def _opened(settings: Settings) -> Installation:
+def _open(settings: Settings) -> Installation:
     from tidegate.commands.startup import open_installation
 
     return open_installation(settings)

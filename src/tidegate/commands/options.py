@@ -75,7 +75,7 @@ NOTIFY: Final = """
 
 
 def with_settings(command: Command) -> Command:
-    """Every setting as a flag, and ``--config`` for a file of them."""
+    """Add every setting as a flag, and ``--config`` for a file of settings."""
     for name in reversed(NAMES):
         if name not in FILE_ONLY:
             flag = f"--{name.replace('_', '-')}"
@@ -85,13 +85,17 @@ def with_settings(command: Command) -> Command:
 
 
 def settings_of(file: str | None, flags: Mapping[str, str | None]) -> Settings:
-    """What was given: flags before the environment before the file. Raises: InvalidSetting."""
+    """Load the settings. Flags win over the environment, which wins over the file.
+
+    Raises:
+        InvalidSetting.
+    """
     given = {f"{PREFIX}{name.upper()}": text for name, text in flags.items() if text is not None}
     return config.load({}, {**os.environ, **given}, file)
 
 
 def commented_default() -> str:
-    """A file of settings that changes nothing, and says what each is for."""
+    """Render a settings file in which every setting is commented out and explained."""
     lines = [
         "# The settings of Tidegate with their defaults.",
         f"# A flag wins over the environment ({PREFIX}<NAME>), that over this file.",

@@ -1,4 +1,4 @@
-"""``tidegate serve`` and ``tidegate worker``: what runs until it is told to stop."""
+"""``tidegate serve`` and ``tidegate worker``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ accept_clock = click.option(
     "--accept-clock",
     "accepts_clock",
     is_flag=True,
-    help="Start although the clock is before the newest event: it once ran ahead, and is right.",
+    help="Start although the clock is before the newest event, because it once ran ahead.",
 )
 
 
@@ -24,8 +24,8 @@ accept_clock = click.option(
 def serve(file: str | None, prints: bool, accepts_clock: bool, **flags: str | None) -> None:
     """Serve the API and the dashboard, and run the worker.
 
-    The first start prints a one-time code, with which the first user is made. A signal (INT or
-    TERM) ends it: what is under way is finished, nothing acknowledged is lost.
+    The first start prints a one-time code, with which you create the first user. INT or TERM stops
+    the server: it finishes open requests, and nothing acknowledged is lost.
     """
     if prints:
         click.echo(options.commented_default(), nl=False)
@@ -37,8 +37,8 @@ def serve(file: str | None, prints: bool, accepts_clock: bool, **flags: str | No
     try:
         main.serve(settings, accepts_clock=accepts_clock)
     except sockets.AddressUnusable as error:
-        said = f"{error.detail} [{error.code}]"
-        raise CommandExit(exit_code_of(error), said, "tidegate serve --port …") from None
+        message = f"{error.detail} [{error.code}]"
+        raise CommandExit(exit_code_of(error), message, "tidegate serve --port …") from None
 
 
 @click.command()
@@ -47,8 +47,8 @@ def serve(file: str | None, prints: bool, accepts_clock: bool, **flags: str | No
 def worker(file: str | None, accepts_clock: bool, **flags: str | None) -> None:
     """Run the worker in addition to a server, or without one.
 
-    It dispatches orders, handles timers, sends the outbox, publishes channel manifests, reconciles
-    and archives. Any number of workers may run on one log.
+    It dispatches orders, runs timers, sends the outbox, publishes channel manifests, reconciles and
+    archives. Any number of workers may run on one log.
     """
     settings = options.settings_of(file, flags)
     from tidegate import main

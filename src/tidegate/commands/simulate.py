@@ -1,4 +1,4 @@
-"""``tidegate simulate``: how a rollout on a channel would go, played with simulated hosts."""
+"""``tidegate simulate``: forecast a rollout on a channel with simulated hosts."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ SHARES: Final = {
     "activation_fails": ("Hosts whose activation fails.", 0.0),
     "probe_fails": ("Hosts whose probes fail for good.", 0.0),
     "probe_flaps": ("Hosts whose probes fail, then pass in time.", 0.0),
-    "rollback_fails": ("Failed hosts that cannot go back.", 0.0),
-    "dies": ("Hosts that go silent in the middle.", 0.0),
+    "rollback_fails": ("Failed hosts that cannot roll back.", 0.0),
+    "dies": ("Hosts that go silent during an order.", 0.0),
     "offline": ("Hosts that are off from the beginning.", 0.0),
     "lost": ("Messages that get lost.", 0.0),
 }
 
 
 def _with_shares(command: Any) -> Any:
-    for name, (what, usual) in reversed(SHARES.items()):
+    for name, (what, default_share) in reversed(SHARES.items()):
         command = click.option(
             f"--{name.replace('_', '-')}",
             name,
             type=click.FloatRange(0.0, 1.0),
-            default=usual,
+            default=default_share,
             show_default=True,
             metavar="SHARE",
             help=what,
@@ -53,18 +53,26 @@ def _with_shares(command: Any) -> Any:
 
 @click.command()
 @click.argument("channel")
-@click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="The first one.")
+@click.option(
+    "--seed",
+    type=click.IntRange(0),
+    default=1,
+    show_default=True,
+    help="The seed of the first run.",
+)
 @click.option(
     "--runs",
     type=click.IntRange(1, RUNS_MAX),
     default=RUNS,
     show_default=True,
-    help="How often it is played, each time with the next seed.",
+    help="How many runs, each with the next seed.",
 )
 @click.option("--fail", "failing", multiple=True, metavar="HOST", help="A host whose probes fail.")
 @click.option("--from-history", is_flag=True, help="Hosts fail as often as in the last rollouts.")
 @click.option(
-    "--start-at", metavar="TIME", help="Send no order before: 2026-12-24T02:00:00+01:00, or in 3h."
+    "--start-at",
+    metavar="TIME",
+    help="Send no order before this time: 2026-12-24T02:00:00+01:00, or in 3h.",
 )
 @click.option("--json", "as_json", is_flag=True, help="The forecast as JSON.")
 @_with_shares
@@ -80,10 +88,10 @@ def simulate(
     file: str | None,
     **flags: Any,
 ) -> None:
-    """Say when each wave of a rollout on CHANNEL would end, and what would stop it.
+    """Forecast when each wave of a rollout on CHANNEL would end, and what would stop it.
 
-    The plan is made of the installation's fleet as it is now; only the hosts are invented. Nothing
-    is written. Equal seeds give equal forecasts. Unless you say otherwise, nothing fails.
+    The plan uses the installation's fleet as it is now; only the hosts are simulated. Nothing is
+    written. Equal seeds give equal forecasts. By default nothing fails.
     """
     shares = {name: flags.pop(name) for name in SHARES}
     settings = settings_of(file, flags)
@@ -100,7 +108,7 @@ def simulate(
         conditions = replace(conditions, start_at=parse_start(start_at, conditions.at))
     seeds = range(seed, seed + runs)
     odds = replace(history.odds if from_history else Odds(**shares), failing=failing)
-    found = _played(row, plan, odds, seeds, conditions, quiet=as_json)
+    found = _run_forecast(row, plan, odds, seeds, conditions, quiet=as_json)
     if as_json:
         click.echo(json_of(msgspec.to_builtins(found)))
         return
@@ -111,7 +119,7 @@ def simulate(
 def load_plan(
     settings: Settings, channel: str
 ) -> tuple[Channel, Plan, ForecastConditions, RolloutHistory]:
-    """The channel, its plan, what holds its hosts now, and how its last rollouts went.
+    """Load the channel, its plan, what holds its hosts now, and its last rollouts.
 
     Raises:
         NotFound, MalformedPolicy, InvalidSelector.
@@ -134,21 +142,21 @@ def load_plan(
         raise NotFound(f"there is no log in {settings.data}")
     store = connect(settings.store_url, FOLDS.schema)
     try:
-        sights = FleetReader(store, MemoryBlobs())
-        found = sights.row(channel_key(channel), Channel)
+        fleet_reader = FleetReader(store, MemoryBlobs())
+        found = fleet_reader.row(channel_key(channel), Channel)
         if found is None:
             raise ChannelNotFound(channel)
-        budgets = [seen.row for seen in sights.budgets() if not seen.row.removed]
+        budgets = [seen.row for seen in fleet_reader.budgets() if not seen.row.removed]
         history = read_history(Reads(store), channel)
         conditions = replace(
-            read_conditions(sights, found.row, system_clock()), activation=history.activation
+            read_conditions(fleet_reader, found.row, system_clock()), activation=history.activation
         )
-        return found.row, plan(found.row, sights.hosts(), budgets), conditions, history
+        return found.row, plan(found.row, fleet_reader.hosts(), budgets), conditions, history
     finally:
         store.close()
 
 
-def _played(
+def _run_forecast(
     row: Channel,
     plan: Plan,
     odds: Odds,
@@ -166,7 +174,7 @@ def _played(
 
 
 def describe_forecast(found: Forecast) -> list[str]:
-    """A forecast for people: a line of sum, the waves, the ends."""
+    """Render a forecast for people: a summary, the waves, the outcomes."""
     lines = [f"{found.channel}: {found.hosts} hosts, {found.runs} runs from seed {found.seed}"]
     if found.stands_for > 1:
         lines.append(f"one simulated host represents {found.stands_for}")
@@ -210,7 +218,7 @@ def _times(spread: Spread | None) -> list[str]:
 
 
 def format_duration(seconds: int) -> str:
-    """Seconds as hours and minutes."""
+    """Format seconds as hours and minutes, or minutes and seconds."""
     minutes, rest = divmod(seconds, 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

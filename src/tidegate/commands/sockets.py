@@ -1,4 +1,4 @@
-"""The sockets of a server, bound before it says where it serves."""
+"""Binds the sockets of a server, before it prints its address."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WHY: Final = {
 
 
 class AddressUnusable(Unavailable):
-    """The server cannot listen where its settings say: the port is taken, or not for it."""
+    """The server cannot listen on this port: it is taken, or not permitted."""
 
     code = "address_unusable"
 
@@ -33,13 +33,13 @@ class AddressUnusable(Unavailable):
         why: str,
         settings: str = "--host and --port, or TIDEGATE_HOST and TIDEGATE_PORT",
     ) -> None:
-        said = f"port {port} on {host} {why}: {settings}"
-        super().__init__(said, host=host, port=port)
+        message = f"port {port} on {host} {why}: {settings}"
+        super().__init__(message, host=host, port=port)
 
 
 @contextmanager
 def serve_worker_metrics(settings: Settings, registry: CollectorRegistry) -> Iterator[None]:
-    """Serve the metrics of a worker on loopback while the block lasts, if a port is set.
+    """If a port is set, serve the metrics of a worker on loopback inside the block.
 
     Raises:
         AddressUnusable.
@@ -63,24 +63,24 @@ def serve_worker_metrics(settings: Settings, registry: CollectorRegistry) -> Ite
 
 @contextmanager
 def bind_sockets(settings: Settings) -> Iterator[list[socket.socket]]:
-    """A socket for each address of the host, for as long as the block lasts; none listens yet.
+    """Bind a socket for each address of the host, and close them after the block.
 
     Raises:
-        AddressUnusable: one of them cannot be had.
+        AddressUnusable: one of them cannot be bound.
     """
     host, port = settings.host, settings.port
     with ExitStack() as stack:
         sockets: list[socket.socket] = []
         try:
             for family, *_, address in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-                sockets.append(stack.enter_context(_bound(family, address)))
+                sockets.append(stack.enter_context(_bind(family, address)))
         except OSError as error:
             why = _WHY.get(error.errno or 0, f"cannot be used ({error.strerror}); choose another")
             raise AddressUnusable(host, port, why) from None
         yield sockets
 
 
-def _bound(family: int, address: object) -> socket.socket:
+def _bind(family: int, address: object) -> socket.socket:
     found = socket.socket(family, socket.SOCK_STREAM)
     try:
         found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

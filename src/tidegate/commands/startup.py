@@ -1,6 +1,6 @@
-"""Opening the installation of some settings: what every command on this machine starts from.
+"""Opens the installation of some settings, for every command that runs on this machine.
 
-It knows engines, and nothing of the web: commands that only look at the data start quickly.
+It imports engines but nothing of the web, so that commands that only read data start quickly.
 """
 
 from __future__ import annotations
@@ -36,16 +36,19 @@ CLOCK_BEHIND_MAX = timedelta(minutes=5)
 
 log = logging.getLogger("tidegate")
 FOLDS = composition.compose(ARCHIVE_POSITIONS)
-STARTS_MAX = 10  # until a start that cannot be alone with the log gives up
-START_WAIT_SECONDS_MIN, START_WAIT_SECONDS_MAX = 0.05, 0.25  # apart, or starts meet each time
+STARTS_MAX = 10  # attempts to get the log alone, for a rebuild of rows
+START_WAIT_SECONDS_MIN, START_WAIT_SECONDS_MAX = (
+    0.05,
+    0.25,
+)  # random, or two starts would collide each time
 
 
 def open_installation(settings: Settings, clock: Clock = system_clock) -> Installation:
-    """Open everything, in the order in which it depends on each other; closed in reverse.
+    """Open an installation. Its parts are closed in reverse order.
 
     Raises:
-        StoreRefused, Unavailable, InvalidInput. StoreRefused also while rows are made anew, or
-            where they must be and somebody else has the log open.
+        StoreRefused: among others, another process rebuilds rows, or rows must be rebuilt while
+            another process has the log open. Unavailable, InvalidInput.
     """
     data = Path(settings.data)
     secrets = Secrets.in_directory(data)
@@ -77,32 +80,33 @@ def open_installation(settings: Settings, clock: Clock = system_clock) -> Instal
 
 
 def _make_private(url: str, blobs: Path) -> None:
-    """Create database and bodies for their owner alone. SQLite gives its other files that mode."""
+    """Create database and blobs readable by their owner only. SQLite's other files inherit that."""
     blobs.mkdir(mode=0o700, exist_ok=True)
     parts = urlsplit(url)
     if parts.scheme == "sqlite" and len(parts.path) > 1:
-        with suppress(OSError):  # the engine says what is wrong
-            Path(unquote(parts.path[1:])).touch(mode=0o600)  # one that is there keeps its mode
+        with suppress(OSError):  # the engine reports what is wrong
+            Path(unquote(parts.path[1:])).touch(mode=0o600)  # an existing file keeps its mode
 
 
 @contextmanager
 def open_counted_store(
     url: str, folds: kernel_folds.Folds, clock: Clock, *, lease: float = presence.LEASE_SECONDS
 ) -> Iterator[Store]:
-    """A log whose rows are those of these folds, with this process among those who have it open.
+    """Open a log whose rows are up to date with these folds; count this process as a user of it.
 
-    Nobody makes rows anew while it is. So what is owed is looked for, and looked for again, while
-    we are counted; and made good while we are alone.
+    No process rebuilds rows while another is counted. So outdated rows are looked for while this
+    process is counted, and rebuilt while it is alone; then it looks again.
 
     Raises:
-        StoreRefused: rows are being made anew, or must be and somebody else has the log open.
+        StoreRefused: another process rebuilds rows, or rows must be rebuilt while another process
+            has the log open.
         Unavailable.
     """
     with ExitStack() as stack:
-        yield _counted(url, folds, clock, lease, stack)
+        yield _open_up_to_date(url, folds, clock, lease, stack)
 
 
-def _counted(
+def _open_up_to_date(
     url: str, folds: kernel_folds.Folds, clock: Clock, lease: float, stack: ExitStack
 ) -> Store:
     refused: StoreRefused | None = None
@@ -111,23 +115,23 @@ def _counted(
             counted.enter_context(presence.present(url, lease=lease))
             store = counted.enter_context(closing(connect(url, folds.schema)))
             replay.begin(store, folds, clock())
-            owed = [*replay.changed_folds(store, folds), *lost_caches(store, folds)]
-            if not owed:
+            outdated = [*replay.changed_folds(store, folds), *lost_caches(store, folds)]
+            if not outdated:
                 stack.push(counted.pop_all())
                 return store
-        names = ", ".join(dict.fromkeys(fold.collection.name for fold in owed))
+        names = ", ".join(dict.fromkeys(fold.collection.name for fold in outdated))
         try:
-            _make_good(url, folds, clock, lease)
+            _rebuild(url, folds, clock, lease)
         except StoreRefused as error:
             if error.facts.get("reason") != presence.OPEN_ELSEWHERE:
                 raise
             refused = StoreRefused(f"rows must be rebuilt ({names}), and {error.detail}")
-            # It may be a start like ours, which is just about to leave and be alone.
+            # It may be another start, which closes the log now to rebuild it alone.
             time.sleep(uniform(START_WAIT_SECONDS_MIN, START_WAIT_SECONDS_MAX))
     raise refused or StoreRefused("several versions rebuild the rows of the log; keep one of them")
 
 
-def _make_good(url: str, folds: kernel_folds.Folds, clock: Clock, lease: float) -> None:
+def _rebuild(url: str, folds: kernel_folds.Folds, clock: Clock, lease: float) -> None:
     with (
         presence.present(url, alone=True, lease=lease),
         closing(connect(url, folds.schema)) as store,
@@ -143,7 +147,7 @@ def _forecast(
     seeds: Sequence[int],
     conditions: ForecastConditions,
 ) -> Forecast:
-    """Imported when the first one is asked for: most commands never ask."""
+    """Import the simulator on first use: most commands never need it."""
     from tidegate.simulate.forecast import forecast
 
     return forecast(channel, plan, odds, seeds, conditions)
@@ -151,10 +155,10 @@ def _forecast(
 
 @contextmanager
 def open_store(settings: Settings) -> Iterator[Store]:
-    """The log alone: nothing is written by opening it.
+    """Open only the log; opening it writes nothing.
 
     Raises:
-        NotFound: there is none. StoreRefused, Unavailable.
+        NotFound: there is no log. StoreRefused, Unavailable.
     """
     if not settings.store and not Path(settings.data).is_dir():
         raise NotFound(f"there is no log in {settings.data}")
@@ -167,10 +171,10 @@ def open_store(settings: Settings) -> Iterator[Store]:
 
 @contextmanager
 def open_store_alone(data: Path) -> Iterator[None]:
-    """Be the one server of a data directory for as long as the block lasts; workers may join.
+    """Lock a data directory, so that only one server uses it; workers may.
 
     Raises:
-        StoreRefused: another server is.
+        StoreRefused: another server holds the lock.
     """
     private_directory(data)
     (data / "serve.lock").touch(mode=0o600)
@@ -183,9 +187,9 @@ def open_store_alone(data: Path) -> Iterator[None]:
 
 
 def refuse_old_clock(installation: Installation, *, is_accepted: bool = False) -> None:
-    """Refuse to start well before the newest event: it may be this clock that is wrong.
+    """Refuse to start if the clock is well before the newest event: it may be wrong.
 
-    ``is_accepted``: an operator says that the clock is right, and that it once ran ahead.
+    ``is_accepted``: an operator confirms that the clock is right, and that it once ran ahead.
 
     Raises:
         StoreRefused.

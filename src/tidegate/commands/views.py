@@ -1,4 +1,4 @@
-"""``tidegate views verify`` and ``views rebuild``: derived rows against the log they come from."""
+"""``tidegate views verify`` and ``views rebuild``: compare derived rows with the log."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def views() -> None:
 def verify(file: str | None, **flags: str | None) -> None:
     """Replay the log and compare every derived row, byte for byte; a server may be running.
 
-    The exit code is 0 if all rows are what the log says, else 1.
+    The exit code is 0 if all rows agree with the log, else 1.
     """
     settings = settings_of(file, flags)
     from tidegate.commands.startup import FOLDS, open_store
@@ -50,8 +50,9 @@ def verify(file: str | None, **flags: str | None) -> None:
 def rebuild(file: str | None, **flags: str | None) -> None:
     """Rebuild every derived row from the log. No server and no worker may be running.
 
-    It is refused while one is, and none starts meanwhile. On DynamoDB one that was killed counts
-    for 30 seconds. What was made is compared with the log; if it differs, the exit code is 1.
+    It is refused while one is running, and none can start meanwhile. On DynamoDB a killed process
+    counts for 30 seconds. The rebuilt rows are compared with the log; the exit code is 1 if they
+    differ.
     """
     settings = settings_of(file, flags)
     from tidegate.clock import system_clock

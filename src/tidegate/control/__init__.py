@@ -1,1 +1,1 @@
-"""The impure, thin layer: it runs slices and machines against a store."""
+"""The control plane: runs slices and machines against a store, and all other input and output."""

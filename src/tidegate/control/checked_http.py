@@ -1,7 +1,7 @@
-"""Requests to an address that was checked, each with an end to everything.
+"""HTTP requests to checked addresses, with limits on time and size.
 
-Redirects are not followed, cookies are not kept, proxies of the environment are not asked, and the
-whole exchange has one deadline, however slowly it drips.
+Redirects are not followed, cookies are not kept, and proxies of the environment are not used. The
+whole exchange has one deadline, even if the response arrives slowly.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Monotonic = Callable[[], float]
 
 
 class CheckedClient:
-    """Talks to one URL. ``allowed`` holds exact ``host:port`` texts that may be private.
+    """An HTTP client for one URL. ``allowed``: exact ``host:port`` texts that may be private.
 
     Raises:
         DestinationRefused: the URL may not be a webhook's.
@@ -57,7 +57,7 @@ class CheckedClient:
         self._trust = trust
 
     def exchange(self, method: str, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
-        """The status and the beginning of the answer.
+        """Send a request; return the status and the beginning of the response.
 
         Raises:
             DestinationRefused, OSError, httpx2.HTTPError.
@@ -80,7 +80,7 @@ class CheckedClient:
 
 
 def _beginning(response: httpx2.Response) -> bytes:
-    """So much of the answer as anybody may look at; the rest is not read."""
+    """Read the beginning of the response; the rest is not read."""
     answer = b""
     for chunk in response.iter_raw():
         answer += chunk
@@ -90,7 +90,7 @@ def _beginning(response: httpx2.Response) -> bytes:
 
 
 class _CheckedBackend(BoundedBackend):
-    """Connects to the addresses that were checked, whatever name it is asked for."""
+    """Connects to the checked addresses, whatever host name is requested."""
 
     def __init__(self, addresses: tuple[str, ...], deadline: ExchangeDeadline) -> None:
         super().__init__(deadline)
@@ -104,7 +104,7 @@ class _CheckedBackend(BoundedBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.NetworkStream:
-        del host  # its addresses were looked up once, and checked
+        del host  # its addresses were already resolved and checked
         failure: httpcore2.ConnectError | httpcore2.ConnectTimeout | None = None
         for address in self._addresses:
             try:

@@ -1,4 +1,4 @@
-"""What ``doctor`` looks at: each finding says how it is, and what to do if it is not well."""
+"""The checks of ``doctor``: each finding has a verdict, and advice if something is wrong."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ CLOCK_AHEAD_MAX = timedelta(minutes=5)
 OUTBOX_SECONDS_MAX = 3_600
 DIFFERENCES_SHOWN_MAX = 5
 DEAD_COUNTED_MAX = 100
-EVERYBODY = 0o077  # the bits of all but the owner
+EVERYBODY = 0o077  # the permission bits of everyone but the owner
 
 
 class DoctorVerdict(StrEnum):
-    """How something is."""
+    """The verdict of a check."""
 
     WELL = "well"
-    NOTE = "note"  # worth knowing; nothing is broken
+    NOTE = "note"  # worth knowing; nothing is wrong
     ILL = "ill"
 
 
 class DoctorFinding(Struct, frozen=True, omit_defaults=True):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     what: str
     verdict: DoctorVerdict
@@ -49,7 +49,7 @@ class DoctorFinding(Struct, frozen=True, omit_defaults=True):
 
 
 def check_directory(settings: Settings) -> Iterator[DoctorFinding]:
-    """The data directory, before anything in it is opened."""
+    """Check the data directory, before anything in it is opened."""
     data = Path(settings.data)
     if not data.is_dir():
         advice = "name the right one, or start tidegate serve once: it makes it"
@@ -65,7 +65,7 @@ def check_directory(settings: Settings) -> Iterator[DoctorFinding]:
 
 
 def check_installation(installation: Installation) -> Iterator[DoctorFinding]:
-    """The log and what hangs on it."""
+    """Check the log and everything that depends on it."""
     yield _writable(installation)
     yield _clock(installation)
     yield _outbox(installation)
@@ -78,7 +78,7 @@ def check_installation(installation: Installation) -> Iterator[DoctorFinding]:
 
 
 def check_views(installation: Installation) -> DoctorFinding:
-    """Every derived row against the log; takes a while on a long one."""
+    """Compare every derived row with a replay of the log; slow if the log is long."""
     found = installation.health.differences()
     if not found:
         return DoctorFinding("views", DoctorVerdict.WELL, "every row is what the log says")
@@ -174,7 +174,7 @@ def _epoch(installation: Installation) -> DoctorFinding:
 
 
 def _rollouts(installation: Installation) -> DoctorFinding:
-    """Whether the dispatcher can look at every rollout that is under way."""
+    """Check that the dispatcher can read every open rollout."""
     fleet_reader = installation.fleet_reader
     ids = [row.rollout_id for row in fleet_reader.open_rollouts()]
     faults = fleet_reader.state(ids, installation.clock(), late=True).faults if ids else {}
@@ -191,7 +191,7 @@ def _rollouts(installation: Installation) -> DoctorFinding:
 
 
 def _on_call(installation: Installation) -> DoctorFinding:
-    """Whether anyone may act in an emergency."""
+    """Check that someone has the permission emergency."""
     found = 0
     for user in installation.reads.iterate(access_rows.USERS):
         may = any(roles.Verb.EMERGENCY in roles.VERBS[grant.role] for grant in user.row.grants)
@@ -207,7 +207,7 @@ def _on_call(installation: Installation) -> DoctorFinding:
 
 
 def _agents(installation: Installation) -> DoctorFinding:
-    """Whether every host's agent is new enough for this server."""
+    """Check that every host's agent is new enough for this server."""
     found = FleetPictures(installation.reads, installation.clock).look().old_agents
     if not found:
         return DoctorFinding(

@@ -1,6 +1,6 @@
-"""An installation: what runs over one log, composed from settings, a store and its writer.
+"""An installation: everything over one log, composed from settings, a store and its writer.
 
-``commands/startup.py`` opens one; it alone knows engines.
+``commands/startup.py`` opens one; only that module knows the engines.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ from tidegate.control.operations import (
     owner_cleanup,
     packages,
     promotion,
+    promotion_planning,
     protection,
     publications,
     quarantine,
@@ -72,10 +73,10 @@ from tidegate.rate_limits import Bucket
 
 @dataclass
 class Installation:
-    """Everything that runs over one log, opened, composed and closed together.
+    """Everything over one log, opened, composed and closed together.
 
-    Only programs know it: a server, a worker, a command. They hand each function the parts that its
-    signature names, and no function takes the whole.
+    Only programs use it: a server, a worker, a command. They pass to each function the parts that
+    it needs; no function takes the whole installation.
     """
 
     settings: Settings
@@ -88,10 +89,10 @@ class Installation:
     secrets: Secrets
     clock: Clock
     closing: ExitStack
-    forecast: forecasts.Forecaster = forecasts.no_forecast  # plays a plan with simulated hosts
+    forecast: forecasts.Forecaster = forecasts.no_forecast  # simulates a plan
     is_local: bool = False  # point reads take microseconds: they may run on an event loop
-    listeners: list[Callable[[], None]] = field(default_factory=list)  # called after own commits
-    key_listeners: list[Callable[[], None]] = field(default_factory=list)  # an agent's key ended
+    listeners: list[Callable[[], None]] = field(default_factory=list)  # after own commits
+    key_listeners: list[Callable[[], None]] = field(default_factory=list)  # after a key ended
     _closing: Lock = field(default_factory=Lock)
 
     def __post_init__(self) -> None:
@@ -101,23 +102,23 @@ class Installation:
         self._compose_operations()
 
     def close(self) -> None:
-        """Finish what is under way, then close everything. A second call does nothing."""
+        """Finish current work, then close everything. A second call does nothing."""
         with self._closing:
             self.closing.close()
 
     @property
     def fault(self) -> WriterClosed | None:
-        """Why this process must end: its log takes no more writes from it. SQLite alone has one."""
+        """Return why this process must end: its log rejects further writes. Only for SQLite."""
         found = getattr(self.store, "fault", None)
         return found if isinstance(found, WriterClosed) else None
 
     def nudge(self) -> None:
-        """Tell those who follow the log that something was committed here."""
+        """Notify the followers of the log of a commit in this process."""
         for listener in self.listeners:
             listener()
 
     def records(self, meta: model.Meta) -> Records:
-        """Generic rows, written in the name of this actor."""
+        """Return access to generic rows, with ``meta`` for what it writes."""
         return Records(self.store, self.clock, meta)
 
     def _compose_queries(self) -> None:
@@ -162,7 +163,7 @@ class Installation:
         guard = protection.ProtectionGuard(execute, reads, self.name_of)
         self.guard = guard
         self.rollouts = rollouts.RolloutOperations(execute, lanes, reads, self.fleet_reader, guard)
-        self.promotions = promotion.Promotions(
+        self.promotions = promotion_planning.Promotions(
             self.control, self.fleet_reader, self.blobs, self.name_of
         )
         self.promotion = promotion.PromotionOperations(
@@ -244,19 +245,19 @@ class Installation:
         )
 
     def name_of(self, user_id: str) -> str | None:
-        """How a user is called now; None: erased, or no user."""
+        """Return the current name of a user; None: erased, or no user."""
         return self.accounts.name_of(user_id)
 
 
 def content_limits(settings: Settings) -> ContentLimits:
-    """How much a revision may hold here."""
+    """Return the limits on a revision's content."""
     return ContentLimits(
         **{name: getattr(settings, name) for name in ContentLimits.__struct_fields__}
     )
 
 
 def log_id(store: Store, clock: Clock) -> str:
-    """Which log this is: a name that it got at its first start and keeps."""
+    """Return the id of the log, which is made at the first start and never changes."""
     records = Records(store, clock)
     found = records.find(LOG_IDS.name, "log")
     if found is None:

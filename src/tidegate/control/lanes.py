@@ -1,12 +1,12 @@
-"""Lanes: all reports on one hot row pass through one queue, and are committed in packs.
+"""Lanes: all reports for one busy row go through one queue and are committed in packs.
 
-    report ─┐                     ┌─ rows known from the last pack, or read once
-    report ─┼─▶ lane ─▶ pack ─────┤─ each report decided and stepped on them, in order
-    command ┘ (overtakes)         └─ one commit; each report its own answer, its own meta
+    report ─┐                     ┌─ rows cached from the last pack, or read once
+    report ─┼─▶ lane ─▶ pack ─────┤─ each report decided and folded on them, in order
+    command ┘ (overtakes)         └─ one commit; each report has its own answer and meta
 
-Optimistic retries on one row give up most of what they try; a queue per row gives up nothing. The
-guards stay, because other processes have lanes too: a pack that meets a conflict is read and
-decided again, until its deadline.
+Optimistic retries on one row waste most attempts; a queue per row wastes none. Versions are still
+checked, because other processes have lanes, too: after a conflict, a pack is read and decided
+again, until its deadline.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ from tidegate.control.runtime import CommandOutcome, Submit
 from tidegate.kernel import commit_builder, folds as kernel_folds, futures, model, slices
 from tidegate.kernel.store import Store
 
-THREADS_MAX = 8  # lanes that have their turn at once
+THREADS_MAX = 8  # lanes that run at once
 PACK_MAX = 500  # reports in one commit
-WAITING_MAX = 10_000  # reports, or commands, in one lane; past it, callers are told to come back
+WAITING_MAX = 10_000  # reports, or commands, in one lane; beyond, callers must retry
 DEADLINE_SECONDS = 10.0
-COMMAND_SECONDS = 20.0  # that a command waits for its turn
-BACK_OFF_SECONDS = 0.002  # after a conflict with another process, full jitter, doubled
+COMMAND_SECONDS = 20.0  # how long a command waits for its turn
+BACK_OFF_SECONDS = 0.002  # after a conflict with another process; full jitter, doubled
 BACK_OFF_SECONDS_MAX = 0.1
 DOUBLINGS_MAX = 10
-GATHER_SECONDS = 0.000_3  # that a pack waits for callers of the last one who are not back yet
-ROWS_KNOWN_MAX = 16_384  # per lane, handed from pack to pack
-LANES_IDLE_MAX = 64  # lanes without work whose rows are still known
-ROWS_IDLE_MAX = 65_536  # that these know, all together
+GATHER_SECONDS = 0.000_3  # how long a pack waits for the next reports of the last one's callers
+ROWS_KNOWN_MAX = 16_384  # cached per lane, from pack to pack
+LANES_IDLE_MAX = 64  # idle lanes that keep their cached rows
+ROWS_IDLE_MAX = 65_536  # cached by all idle lanes together
 
 T = TypeVar("T")
 
@@ -65,10 +65,10 @@ class _Report(Struct):
     deadline: float
     future: Future[CommandOutcome]
 
-    # What became of it in the pack that is being tried.
+    # The outcome in the current pack.
     facts: tuple[Struct, ...] = ()
     answer: bytes = b""
-    span: range = range(0)  # its facts in the pack, follow-ups included
+    span: range = range(0)  # its facts in the pack, including follow-ups
     error: Exception | None = None
 
 
@@ -84,24 +84,24 @@ class _Lane:
     reports: deque[_Report] = field(default_factory=deque)
     commands: deque[_Command] = field(default_factory=deque)
     draining: bool = False
-    callers: int = 1  # that the last pack served, or that came meanwhile
+    callers: int = 1  # of the last pack, or arrived since
     known: commit_builder.Rows = field(default_factory=dict)
 
 
 @dataclass(slots=True)
 class _Pack:
-    """Reports that were decided one after the other, to be answered by one commit."""
+    """Reports that were decided one after the other, to be committed together."""
 
     builder: commit_builder.CommitBuilder
     at: datetime
-    meta: model.Meta  # of its facts, where they have none of their own
+    meta: model.Meta  # of facts that have none of their own
     reports: list[_Report] = field(default_factory=list)
-    # What reports looked at that add nothing to the commit: repeated ones and refused ones.
+    # What repeated and refused reports read: they add nothing else to the commit.
     doubtful: dict[model.Key, model.Position] = field(default_factory=dict)
 
     def is_spoiled(self, error: Exception) -> bool:
-        """Whether some report of it keeps the commit from landing, now and ever: it breaks a limit
-        or a form, or makes a row for a worker that stands already.
+        """Whether the commit can never succeed because of one report, which exceeds a limit, is
+        malformed, or creates a work row that already exists.
         """
         if isinstance(error, errors.VersionConflict):
             row = model.Key(str(error.facts["collection"]), str(error.facts["id"]))
@@ -131,9 +131,9 @@ class Lanes:
         self._monotonic = monotonic
         self._sleep = sleep
         self._jitter = jitter
-        self._lock = Lock()  # over the lanes and their queues; never held while anything is run
+        self._lock = Lock()  # guards the lanes and their queues; never held while work runs
         self._lanes: dict[str, _Lane] = {}
-        self._idle: OrderedDict[str, None] = OrderedDict()  # longest first
+        self._idle: OrderedDict[str, None] = OrderedDict()  # longest idle first
         self._closed = False
         self._threads = threads or ThreadPoolExecutor(THREADS_MAX, thread_name_prefix="lane")
 
@@ -146,10 +146,10 @@ class Lanes:
         meta: model.Meta = model.NO_META,
         future: Future[CommandOutcome] | None = None,
     ) -> Future[CommandOutcome]:
-        """Queue a report. The future, the caller's own if need be, is resolved when its pack is
-        durable.
+        """Queue a report. The future, which the caller may provide, is resolved when the report's
+        pack is durable.
 
-        The future raises Refused (its machine says no; the neighbours in the pack are unharmed),
+        The future raises Refused (by its machine; other reports in the pack are not affected),
         Unavailable (not applied) or Unknown.
 
         Raises:
@@ -162,13 +162,13 @@ class Lanes:
     def record_all(
         self, lane: str, reports: Sequence[tuple[slices.Slice, Struct, model.Meta]]
     ) -> list[Future[CommandOutcome]]:
-        """Queue reports one behind another, all of them or none; each has its own future.
+        """Queue reports one after another, all of them or none; each has its own future.
 
-        Where nothing else waits in the lane they are one pack.
+        If nothing else waits in the lane, they form one pack.
 
         Raises:
             StoreUnavailable: the lane is full or closed. InvalidInput: another slice's report.
-            LimitExceeded: more than a pack takes.
+            LimitExceeded: more than fit into a pack.
         """
         model.at_most("reports at once", len(reports), PACK_MAX)
         deadline = self._monotonic() + DEADLINE_SECONDS
@@ -178,7 +178,7 @@ class Lanes:
         return [report.future for report in waiting]
 
     def command(self, lane: str, run: Callable[[], Any]) -> Future[Any]:
-        """Run a command alone in the lane, before any report that still waits there.
+        """Run a command alone in the lane, ahead of all waiting reports.
 
         Raises:
             StoreUnavailable: the lane is full or closed.
@@ -188,20 +188,20 @@ class Lanes:
         return waiting.future
 
     def run(self, lane: str, run: Callable[[], T]) -> T:
-        """Run a command alone in the lane, and return what it returns.
+        """Run a command alone in the lane and return its result.
 
         Raises:
-            LaneBusy: it had not begun after ``COMMAND_SECONDS``, and never will.
-            StoreUnavailable: the lane is full or closed. And what the command raises.
+            LaneBusy: it did not start within ``COMMAND_SECONDS``, and never will.
+            StoreUnavailable: the lane is full or closed. Also the errors of the command.
         """
         future: Future[T] = self.command(lane, run)
         wait([future], COMMAND_SECONDS)
         if future.cancel():
             raise LaneBusy(lane, COMMAND_SECONDS)
-        return future.result()  # it has begun: every commit has a deadline of its own
+        return future.result()  # it has started: every commit has its own deadline
 
     def close(self) -> None:
-        """Finish what waits, then stop."""
+        """Finish all waiting work, then stop."""
         with self._lock:
             self._closed = True
         self._threads.shutdown(wait=True)
@@ -228,20 +228,20 @@ class Lanes:
     def _start(self, lane: _Lane) -> None:
         try:
             self._threads.submit(self._drain, lane)
-        except RuntimeError:  # closed in between: whoever came with it drains the lane
+        except RuntimeError:  # closed meanwhile: this thread drains the lane
             self._drain(lane)
 
     def _drain(self, lane: _Lane) -> None:
-        """One turn; if more waits, the lane goes to the end of the line of lanes."""
+        """Give the lane one turn; if more work waits, put it at the end of the queue of lanes."""
         while self._turn(lane):
             try:
                 self._threads.submit(self._drain, lane)
             except RuntimeError:
-                continue  # closing: this thread finishes what waits
+                continue  # closing: this thread finishes the waiting work
             return
 
     def _turn(self, lane: _Lane) -> bool:
-        """Run a command or else a pack of reports; whether there was any."""
+        """Run a command, or else a pack of reports; return whether there was any work."""
         self._gather(lane)
         with self._lock:
             command = lane.commands.popleft() if lane.commands else None
@@ -249,7 +249,7 @@ class Lanes:
             if command is None and not pack:
                 self._rest(lane)
                 return False
-        # Whoever gave up while waiting is dropped now; from here on nobody can.
+        # Drop what callers cancelled while it waited; from here on nothing can be cancelled.
         if command is not None:
             if command.future.set_running_or_notify_cancel():
                 self._run(lane, command)
@@ -260,15 +260,15 @@ class Lanes:
         return True
 
     def _gather(self, lane: _Lane) -> None:
-        """Give the callers of the last pack time to return: a larger pack is cheaper for all, and
-        a lone client waits for nobody.
+        """Wait briefly for the callers of the last pack to send more, because larger packs are
+        cheaper. A single client does not wait.
         """
         if 0 < len(lane.reports) < lane.callers and not lane.commands:
             lane.callers = len(lane.reports)
             self._sleep(GATHER_SECONDS)
 
     def _rest(self, lane: _Lane) -> None:
-        """Keep what the lane knows, but not of ever more lanes."""
+        """Keep the lane's cached rows, for a limited number of idle lanes."""
         lane.draining = False
         self._idle[lane.name] = None
         while len(self._idle) > LANES_IDLE_MAX or self._rows_idle() > ROWS_IDLE_MAX:
@@ -283,10 +283,10 @@ class Lanes:
         return [lane.reports.popleft() for _ in range(count)]
 
     def _run(self, lane: _Lane, command: _Command) -> None:
-        lane.known.clear()  # the command writes rows that we would not notice
+        lane.known.clear()  # the command may write rows that are cached here
         try:
             answer = command.run()
-        except BaseException as error:  # noqa: BLE001 - whoever waits must hear of it
+        except BaseException as error:  # noqa: BLE001 - its callers must get it
             command.future.set_exception(error)
         else:
             command.future.set_result(answer)
@@ -294,14 +294,14 @@ class Lanes:
     # ── packs ──
 
     def _run_pack(self, lane: _Lane, waiting: list[_Report]) -> None:
-        """Decide, step and commit the reports, in as many commits as it takes."""
+        """Decide, fold and commit the reports, in as many commits as needed."""
         conflicts = 0
         size = len(waiting)
         while waiting := self._in_time(waiting):
             pack = self._decide(lane, waiting[:size])
             try:
                 receipt = self._land(pack)
-            except Exception as error:  # noqa: BLE001 - whoever waits must hear of it
+            except Exception as error:  # noqa: BLE001 - its callers must get it
                 lane.known.clear()
                 spoiled = pack.is_spoiled(error)
                 if isinstance(error, errors.VersionConflict | errors.BoundaryMoved) and not spoiled:
@@ -309,7 +309,7 @@ class Lanes:
                     self._back_off(conflicts)
                     continue
                 if spoiled and len(pack.reports) > 1:
-                    size = len(pack.reports) // 2  # until the one that spoils it is alone
+                    size = len(pack.reports) // 2  # halve it until the bad report is alone
                     continue
                 self._fail(pack.reports, error)
             else:
@@ -326,14 +326,14 @@ class Lanes:
         return [report for report in waiting if report.deadline >= now]
 
     def _decide(self, lane: _Lane, reports: list[_Report]) -> _Pack:
-        """Step the reports in order, until the cost of a commit is spent."""
+        """Decide the reports in order, until the commit is full."""
         builder = commit_builder.CommitBuilder(
             self._folds, self._store.get, lane.known, self._store.pack_cost_max
         )
         pack = _Pack(builder, self._clock(), reports[0].meta)
         try:
             builder.fetch(key for report in reports for key in report.keys)
-        except Exception as error:  # noqa: BLE001 - nobody's rows could be read
+        except Exception as error:  # noqa: BLE001 - the rows could not be read: all reports fail
             for report in reports:
                 report.facts, report.error = (), error
             pack.reports = reports
@@ -348,7 +348,7 @@ class Lanes:
                 )
             except commit_builder.PackFull:
                 break
-            except Exception as error:  # noqa: BLE001 - it is this report's, not its neighbours'
+            except Exception as error:  # noqa: BLE001 - only this report fails, not the others
                 report.error = error
             if not report.facts:
                 pack.doubtful |= builder.looked

@@ -1,13 +1,13 @@
-"""Leaders: of several processes that could do a job, one does it, and proves it in each commit.
+"""Leader election: one of several processes does a job, and each of its commits checks this.
 
-    follower ──lead()──▶ leader ──lead(), before half of the time is over──▶ leader
+    follower ──lead()──▶ leader ──lead(), before half of the term is over──▶ leader
        ▲                   │
-       └── another process took the lease, or the time is over ──┘
+       └── another process took the lease, or the term is over ──┘
 
-The lease is a row, and each term of a leader has a token of its own. A commit of the leader checks
-the row. So a leader that was paused for a minute cannot write after another one took over,
-whatever its clock says. Between commits a leader trusts its monotonic clock alone: setting the
-wall clock neither prolongs nor shortens a term.
+The lease is a row, and each term of a leader has its own token. Each commit of the leader checks
+the row. So a leader that was paused for a minute cannot write after another process took over,
+whatever its clock shows. Between commits a leader relies only on its monotonic clock: setting the
+wall clock does not change the length of a term.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tidegate.clock import Clock
 from tidegate.errors import LeaseHeld, LeaseLost
 from tidegate.kernel import leases as kernel_leases, model
 
-LEADER_SECONDS = 24.0  # at half of it, more is left than an exchange over HTTP takes
-RENEW_SHARE = 0.5  # of a term; what is left is for a store that answers late
+LEADER_SECONDS = 24.0  # half of it is longer than any HTTP request takes
+RENEW_SHARE = 0.5  # of a term; the rest is for a store that responds late
 
 
 class Leader:
@@ -44,13 +44,13 @@ class Leader:
         self._monotonic = monotonic
         self._new_token = token
         self._held: kernel_leases.HeldLease | None = None
-        self._ends = 0.0  # by the monotonic clock
+        self._ends = 0.0  # monotonic time
 
     def lead(self) -> bool:
-        """Become the leader or stay it; False: another process is.
+        """Become or remain the leader; False: another process is the leader.
 
         Raises:
-            Unavailable, Unknown: nobody knows; the current term goes on until it ends.
+            Unavailable, Unknown: the store did not respond; a current term lasts until its end.
         """
         began = self._monotonic()
         if self.seconds_left > self._seconds * RENEW_SHARE:
@@ -66,7 +66,7 @@ class Leader:
         return True
 
     def _renewed(self) -> kernel_leases.HeldLease | None:
-        """The lease of the current term, prolonged; None: there is no term to prolong."""
+        """Renew the lease of the current term; None: there is no current term."""
         if self._held is None or self.seconds_left <= 0:
             return None
         try:
@@ -78,24 +78,24 @@ class Leader:
 
     @property
     def seconds_left(self) -> float:
-        """How long this process may still act as the leader; 0: it is none."""
+        """How long this process may still act as the leader; 0: it is not the leader."""
         if self._held is None:
             return 0.0
         return max(0.0, self._ends - self._monotonic())
 
     @property
     def token(self) -> str:
-        """What names this term, for a slice that reads the lease's row. Raises: LeaseLost."""
+        """Return the token of this term, for a slice that reads the lease. Raises: LeaseLost."""
         return self._demand().token
 
     @property
     def fence(self) -> model.Check:
-        """What lets a commit land only in this term. Raises: LeaseLost."""
+        """Return a check that fails a commit outside this term. Raises: LeaseLost."""
         held = self._demand()
         return model.Check(held.key, held.number)
 
     def resign(self) -> None:
-        """Let another process lead at once."""
+        """Release the lease, so that another process can lead at once."""
         held, self._held = self._held, None
         if held is not None:
             self._leases.release(self._id, held.token, now=self._clock())

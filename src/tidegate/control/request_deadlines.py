@@ -1,10 +1,9 @@
-"""Ends requests that expired or are void, and reminds people of reviews, in one of several
-processes.
+"""Ends requests that expired or are void, and reminds people of reviews, in the leading process.
 
-    waiting, approved ──▶ its time is over, or its channel changed ──▶ expired, voided
-    to review ──▶ nobody has looked for 72 h ──▶ people are told, once
+    waiting, approved ──▶ its time has passed, or its channel changed ──▶ expired, voided
+    to review ──▶ no review for 72 h ──▶ people are notified, once
 
-A request that is over is over, whether this has recorded it or not: approving it is refused.
+An expired or void request cannot be approved, even before this has recorded its end.
 """
 
 from __future__ import annotations
@@ -15,15 +14,15 @@ from datetime import timedelta
 from tidegate.clock import Clock
 from tidegate.control import leaders, runtime
 from tidegate.control.queries.reads import Reads
-from tidegate.domain.requests import rows, slices, states
+from tidegate.domain.requests import deadlines, rows, states
 from tidegate.kernel.model import Meta
 
 ACTOR = Meta(actor="worker")
-LOOKED_AT_MAX = 500  # requests of one state in one round, the newest first
+LOOKED_AT_MAX = 500  # requests per state and round, newest first
 
 
 class RequestDeadlines:
-    """Looks at every open request, as long as it is the leader."""
+    """Checks every open request while this process is the leader."""
 
     def __init__(
         self,
@@ -40,7 +39,7 @@ class RequestDeadlines:
         self._notify = notify
 
     def round(self) -> bool:
-        """Record what is over; whether there is more to do at once: never.
+        """Record the requests that are over. Returns False: there is never more to do at once.
 
         Raises:
             LeaseLost, AttemptsExhausted, Unavailable, Unknown.
@@ -48,7 +47,7 @@ class RequestDeadlines:
         if not self._leader.lead():
             return False
         done = [self._end(row) for state in sorted(states.OPEN) for row in self._rows(state)]
-        due = self._clock() - timedelta(seconds=slices.REVIEW_SECONDS)
+        due = self._clock() - timedelta(seconds=deadlines.REVIEW_SECONDS)
         done += [
             self._remind(row)
             for row in self._rows(states.RequestState.TO_REVIEW)
@@ -66,7 +65,7 @@ class RequestDeadlines:
         return (item.row for item in found)
 
     def _end(self, row: rows.ChannelRequest) -> bool:
-        command = slices.EndRequest(
+        command = deadlines.EndRequest(
             request_id=row.request_id,
             channel=row.channel,
             by=ACTOR.actor,
@@ -74,13 +73,13 @@ class RequestDeadlines:
             command=row.command,
             term=self._leader.token,
         )
-        return self._control.execute(slices.end_request, command, meta=ACTOR).position > 0
+        return self._control.execute(deadlines.end_request, command, meta=ACTOR).position > 0
 
     def _remind(self, row: rows.ChannelRequest) -> bool:
-        command = slices.RemindReview(
+        command = deadlines.RemindReview(
             request_id=row.request_id,
             channel=row.channel,
             by=ACTOR.actor,
             term=self._leader.token,
         )
-        return self._control.execute(slices.remind_review, command, meta=ACTOR).position > 0
+        return self._control.execute(deadlines.remind_review, command, meta=ACTOR).position > 0

@@ -1,9 +1,9 @@
-"""The one write path: a command is decided, its facts are folded, and all of it is one commit.
+"""The only write path: decide a command, fold its facts, and write all of it in one commit.
 
     receipt(key)? ─▶ read ─▶ decide ─▶ follow-ups and rows ─▶ commit
-                       ▲                      ▲                 │ a fold's row moved: step again
+                       ▲                      ▲                 │ a fold's row changed: fold again
                        │                      └─────────────────┤
-                       └────────────────────────────────────────┘ the boundary moved: again
+                       └────────────────────────────────────────┘ the boundary changed: retry
 
 Two verbs write facts: ``execute`` (a command) and ``record`` (a report, through its lane).
 """
@@ -23,19 +23,19 @@ from tidegate.kernel import commit_builder, folds as kernel_folds, idempotency, 
 from tidegate.kernel.store import Store, demand_boundary
 
 ATTEMPTS_MAX = 3
-REFOLDS_MAX = 50  # a fold's row that moved costs no attempt, but not for ever
+REFOLDS_MAX = 50  # a changed row of a fold does not count as an attempt, up to this limit
 BACK_OFF_SECONDS = 0.005  # doubled per attempt, full jitter
 BACK_OFF_SECONDS_MAX = 0.2
 DOUBLINGS_MAX = 10
 
 Submit = Callable[[model.Commit], "Future[model.Receipt]"]
 
-# Every other error of a slice or fold is what a rule says of the state that it saw.
+# All other errors of a slice or fold are refusals that depend on the rows that were read.
 NO_RULINGS = (errors.Invalid, errors.TooLarge, errors.Unavailable, errors.Unknown)
 
 
 class CommandOutcome(Struct, frozen=True):
-    """What became of a command or report. No receipt: it changes nothing, nothing was written."""
+    """The outcome of a command or report. Without a receipt, nothing had to be written."""
 
     facts: tuple[Struct, ...]
     receipt: model.Receipt | None
@@ -43,12 +43,12 @@ class CommandOutcome(Struct, frozen=True):
 
     @property
     def position(self) -> model.Position:
-        """The log position that it caused, 0 if none."""
+        """Return the log position of its commit, 0 if none."""
         return 0 if self.receipt is None else self.receipt.last
 
 
 class _Moved(Exception):
-    """The store's conflict with a commit of ours, apart from any that a rule raises itself."""
+    """A conflict of the store with our commit, as opposed to one that a rule raises."""
 
     def __init__(self, conflict: errors.BoundaryMoved | errors.VersionConflict) -> None:
         super().__init__(conflict.detail)
@@ -56,27 +56,27 @@ class _Moved(Exception):
 
     @property
     def row(self) -> model.Key | None:
-        """The row that moved, if it was one."""
+        """Return the row that changed, if it was a row."""
         if not isinstance(self.conflict, errors.VersionConflict):
             return None
         return model.Key(str(self.conflict.facts["collection"]), str(self.conflict.facts["id"]))
 
 
 class _Decision(Struct, frozen=True):
-    """What a slice decided, and on what."""
+    """The decision of a slice, and what it was based on."""
 
     values: tuple[Struct, ...]
-    basis: model.Commit  # the boundary or the checks that it stands on
+    basis: model.Commit  # the boundary or the checks that it depends on
     read: commit_builder.Rows
     spent: tuple[model.Key, ...]
     answer: bytes
 
 
 class Control:
-    """Runs slices against a store and keeps its folds in step.
+    """Runs slices against a store and keeps its folds up to date.
 
-    ``submit`` hands a commit to the writer (``Grouped(store).submit``); everything that waits or
-    tosses a coin is a parameter, so that a simulation owns it.
+    ``submit`` passes a commit to the writer (``Grouped(store).submit``). Waiting and randomness
+    are parameters, so that a simulation can control them.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Control:
 
     @property
     def submit(self) -> Submit:
-        """The writer, for rows that no slice decides on."""
+        """Return the writer, for rows that are written without a slice."""
         return self._submit
 
     def execute(
@@ -113,16 +113,16 @@ class Control:
         asked: Struct | None = None,
         alongside: slices.Alongside | None = None,
     ) -> CommandOutcome:
-        """Decide the command and commit what follows from it.
+        """Decide the command and commit its facts.
 
-        With a ``key`` a repeat gives the first answer. ``asked`` is what the caller said, where
-        the command holds more than that: by it a repeat is known. ``alongside`` is committed with
-        it, and if one of the two is refused, neither is.
+        With a ``key``, a repeat returns the first answer. ``asked`` is the caller's request, if the
+        command has values added to it; it identifies a repeat. ``alongside`` is committed together
+        with the command: both or neither.
 
         Raises:
-            Refused: a rule says no. IdempotencyMismatch: the key belongs to another command.
-            AttemptsExhausted: somebody else moved first, every time.
-            Unavailable: nothing was applied. Unknown: it may have been; ask again with the key.
+            Refused: a rule refuses it. IdempotencyMismatch: the key belongs to another command.
+            AttemptsExhausted: another process was faster every time.
+            Unavailable: nothing was applied. Unknown: perhaps it was; retry with the same key.
         """
         if not isinstance(command, item.command):
             raise errors.InvalidInput(f"{item.name} takes {item.command.__name__}")
@@ -147,7 +147,7 @@ class Control:
             except NO_RULINGS:
                 raise
             except errors.TidegateError:
-                # The refusal may have seen this very command's earlier copy.
+                # An earlier copy of this command may have caused the refusal.
                 if once is not None and (earlier := self._earlier(once)) is not None:
                     return earlier
                 raise
@@ -165,12 +165,12 @@ class Control:
         meta: model.Meta = model.NO_META,
         alongside: slices.Alongside | None = None,
     ) -> tuple[model.Fact, ...]:
-        """The facts that the command would append now, and those that would follow from them.
+        """Return the facts that the command would append now, including follow-ups.
 
-        Nothing is written, and no earlier copy of the command is looked for.
+        Nothing is written, and earlier copies of the command are not considered.
 
         Raises:
-            Refused: a rule says no, as it would say to the command itself. Unavailable.
+            Refused: a rule would refuse the command. Unavailable.
             Conflict: something that it depends on changed meanwhile.
         """
         if alongside is not None:
@@ -194,8 +194,8 @@ class Control:
         meta: model.Meta = model.NO_META,
         key: str | None = None,
     ) -> CommandOutcome | None:
-        """What the first copy of this request led to; None: there was none. ``execute`` asks this
-        itself; whoever has work to do before it asks first. Raises: IdempotencyMismatch.
+        """Return the outcome of this request's first copy; None: this is the first. ``execute``
+        checks this, too; call this if there is work to do before it. Raises: IdempotencyMismatch.
         """
         return (
             None
@@ -211,13 +211,13 @@ class Control:
         decision = self._decide(item, command, meta)
         if decision.values:
             return self._fold(decision, once)
-        # The empty decision, too, may have seen this very command's earlier copy.
+        # An earlier copy of this command may have caused the empty decision, too.
         earlier = None if once is None else self._earlier(once)
         return CommandOutcome((), None, decision.answer) if earlier is None else earlier
 
     def _decide(self, item: slices.Slice, command: Struct, meta: model.Meta) -> _Decision:
-        """Read what the slice reads, and let it decide. A refusal may have to be certified by an
-        empty commit on what was read.
+        """Read what the slice needs, and let it decide. A refusal may need an empty commit that
+        confirms that the rows have not changed.
         """
         at = self.clock()
         state: object
@@ -256,7 +256,7 @@ class Control:
         return demand_boundary(page, query), state
 
     def _read_rows(self, keys: tuple[model.Key, ...]) -> commit_builder.Rows:
-        """The rows that a slice starts from: their versions are its boundary."""
+        """Read the rows of a slice; their versions are its boundary."""
         builder = commit_builder.CommitBuilder(self.folds, self.store.get)
         builder.fetch(keys)
         return builder.known
@@ -270,9 +270,9 @@ class Control:
                 raise errors.StaleVersion(version, found)
 
     def _fold(self, decision: _Decision, once: model.CommitKey | None) -> CommandOutcome:
-        """Step the rows of decided facts and commit; a row that moved is read and stepped again.
+        """Fold the decided facts into rows and commit. A row that changed is read and folded again.
 
-        What the slice itself read stays as it was read: if that moved, it must decide again.
+        What the slice itself read is not read again: if that changed, the slice must decide again.
         """
         for _ in range(REFOLDS_MAX - 1):
             builder = self._builder(decision)
@@ -304,8 +304,8 @@ class Control:
         except NO_RULINGS:
             raise
         except errors.TidegateError:
-            # Its rows are newer than the decision and were not read at one moment: the refusal
-            # counts only if neither the boundary nor any of them has moved.
+            # The rows are newer than the decision and were not read at one moment. So the
+            # refusal counts only if neither the boundary nor any of these rows has changed.
             self._land(model.Commit(basis.at, basis.meta, (), basis.boundaries, builder.pins()))
             raise
         if once is not None:

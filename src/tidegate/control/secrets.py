@@ -1,8 +1,8 @@
-"""The installation's secret, and what is derived from it for each purpose: keys, MACs, seals.
+"""The installation's secret, and the keys, MACs and encryption derived from it per purpose.
 
-A sealed text is ``<key id>.<base64 of nonce and ciphertext>``, AES-256-GCM. It opens only for the
-purpose and the row that it was sealed for. The key id tells two installation keys apart, so that a
-wrong one is named instead of guessed at.
+A sealed text is ``<key id>.<base64 of nonce and ciphertext>``, AES-256-GCM. It can be decrypted
+only for the purpose and row that it was sealed for. The key id identifies the installation key, so
+that an error can name a wrong one.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class SealBroken(Unavailable):
 
 
 class Secrets:
-    """Keys for each purpose, derived from one secret in a file that only its owner can read."""
+    """Derives a key per purpose from one secret, in a file that only its owner can read."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
 
     @classmethod
     def in_directory(cls, directory: Path) -> Secrets:
-        """The installation's secret, made at the first start.
+        """Read the installation's secret; make it at the first start.
 
         Raises:
             StoreRefused: others can read the directory.
@@ -55,7 +55,7 @@ class Secrets:
         return cls(_read_secret(path))
 
     def key(self, purpose: str) -> bytes:
-        """32 bytes that serve this purpose alone."""
+        """Derive a key of 32 bytes for this purpose."""
         return hmac.digest(self._secret, purpose.encode(), "sha256")
 
     def mac(self, purpose: str, message: bytes) -> bytes:
@@ -63,17 +63,17 @@ class Secrets:
 
     @property
     def key_id(self) -> str:
-        """A short name of the installation key. It tells nothing about the key."""
+        """Return a short id of the installation key, which reveals nothing about the key."""
         return self.mac("key_id", b"").hex()[:KEY_ID_CHARS]
 
     def seal(self, purpose: str, row: str, content: bytes) -> str:
-        """The content as a text that only this installation opens, for this purpose and row."""
+        """Encrypt the content for this purpose and row."""
         nonce = randomness.token_bytes(NONCE_BYTES)
         box = AESGCM(self.key(purpose)).encrypt(nonce, content, row.encode())
         return f"{self.key_id}.{base64.b64encode(nonce + box).decode()}"
 
     def unseal(self, purpose: str, row: str, sealed: str) -> bytes:
-        """What was sealed. Raises: SealBroken."""
+        """Decrypt a sealed text. Raises: SealBroken."""
         key_id, _, text = sealed.partition(".")
         if key_id != self.key_id:
             raise SealBroken(
@@ -90,7 +90,7 @@ class Secrets:
 
 
 def private_directory(directory: Path) -> None:
-    """The data directory, made if need be.
+    """Make the data directory if it does not exist, and check its permissions.
 
     Raises:
         StoreRefused: it cannot be made, or others can read it.
@@ -104,7 +104,7 @@ def private_directory(directory: Path) -> None:
 
 
 def _make_secret(path: Path) -> None:
-    """The file appears whole or not at all, also if the power goes. Of two starts one wins."""
+    """Write a new secret atomically and durably. If two processes start at once, one file wins."""
     with tempfile.NamedTemporaryFile(dir=path.parent, prefix="secret-") as draft:
         draft.write(randomness.token_bytes(SECRET_BYTES))
         draft.flush()
@@ -128,5 +128,5 @@ def _read_secret(path: Path) -> bytes:
 
 
 def hash_secret(secret: str) -> str:
-    """What is stored of a secret that has enough entropy of its own."""
+    """Hash a secret for storage. The secret must have enough entropy of its own."""
     return sha256(secret.encode()).hexdigest()

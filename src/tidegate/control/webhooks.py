@@ -4,7 +4,7 @@ Headers and signature are those of Standard Webhooks, so its libraries verify th
 CloudEvent in JSON.
 
     content-type: application/cloudevents+json
-    webhook-id: 1f2e….812.ops                     the same at every attempt, and the event's id
+    webhook-id: 1f2e….812.ops                     the event's id, the same for every attempt
     webhook-timestamp: 1777057200                 when this attempt was sent
     webhook-signature: v1,<base64 HMAC-SHA256 of "id.timestamp.body"> v1,<by the previous secret>
 """
@@ -28,7 +28,7 @@ KEY_BYTES_MIN, KEY_BYTES_MAX = 24, 64  # as the standard asks
 def send_webhook(
     client: CheckedClient, secrets: Iterable[str], id: str, at: datetime, body: bytes
 ) -> tuple[int, bytes]:
-    """POST a signed event; the status and the beginning of the answer.
+    """POST a signed event; return the status and the beginning of the response.
 
     Raises:
         DestinationRefused, InvalidInput, OSError, httpx2.HTTPError.
@@ -39,7 +39,7 @@ def send_webhook(
 
 
 def sign_webhook(secrets: Iterable[str], id: str, at: datetime, body: bytes) -> dict[str, str]:
-    """The headers that prove a message. A receiver accepts any one of the signatures."""
+    """Return the headers that sign a message. A receiver accepts any one of the signatures."""
     stamp = str(int(at.timestamp()))
     signed = f"{id}.{stamp}.".encode() + body
     signatures = (
@@ -54,12 +54,12 @@ def sign_webhook(secrets: Iterable[str], id: str, at: datetime, body: bytes) -> 
 
 
 def to_secret(key: bytes) -> str:
-    """How a key is written for people and receivers."""
+    """Encode a key as text for people and receivers."""
     return SECRET_PREFIX + base64.b64encode(key).decode()
 
 
 def key_of(secret: str) -> bytes:
-    """The key that a secret stands for. Raises: InvalidInput."""
+    """Decode the key of a secret. Raises: InvalidInput."""
     try:
         key = base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
     except (binascii.Error, ValueError):

@@ -1,20 +1,20 @@
-"""The worker: all that an installation does by itself, as named loops, until it is told to stop.
+"""The worker: all background work of an installation, as named loops, until it is stopped.
 
     loop         each time                                                    seconds
-    orders       asks the gates, reserves orders; at the first, refills the queue   1
-    timers       lets expire what is due                                            1
-    outbox       does outside what is owed                                          1
-    manifests    publishes what channels may run, on change and before it expires   2
-    requests     ends what is over on protected channels, reminds of reviews        5
-    notify       queues what people are to be told, and sends it                    1
+    orders       checks gates, reserves orders; the first round refills the queue   1
+    timers       records deadlines that have passed                                 1
+    outbox       delivers due intents                                               1
+    manifests    publishes channel manifests, on change and before they expire      2
+    requests     ends requests that expired or are void, reminds of reviews         5
+    notify       queues notifications and sends them                                1
     policies     promotes and rolls back where a channel's policy says so           2
-    reconcile    looks at the world and at our rows                                60
-    archive      mirrors the log, where a place for it is set                       2
-    collection   removes blobs, sessions and publications past their time       3,600
+    reconcile    compares external systems with our rows                           60
+    archive      copies the log, if an archive is configured                        2
+    collection   deletes expired blobs, sessions and publications               3,600
 
-Surroundings that fail are waited for: nothing is lost, because every round begins with what the
-rows say. Any other error is a fault of ours; it ends the worker, loudly, rather than going on in a
-state that nobody thought of. Several workers may run beside each other, in several processes.
+When the store or the network fails, a loop waits and retries. Nothing is lost, because every round
+starts from the rows. Any other error is a bug: it ends the worker with a critical log line, rather
+than continuing in an unknown state. Several workers may run at once, in several processes.
 """
 
 from __future__ import annotations
@@ -22,60 +22,47 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from threading import Event, Thread
 from types import TracebackType
 from typing import Self
 
 from msgspec import Struct
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
-from tidegate.clock import Clock
-from tidegate.control import leaders, request_deadlines
-from tidegate.control.fleet import dispatch, order_queue
-from tidegate.control.fleet.reader import FleetReader
+from tidegate.control import leaders, request_deadlines, worker_loops
+from tidegate.control.fleet import dispatch
 from tidegate.control.fleet.timers import Timers, TimersResult
 from tidegate.control.installation import Installation
 from tidegate.control.notifications.notifier import Notifier
 from tidegate.control.notifications.sender import NoticeSender
-from tidegate.control.operations.automation import AutomationOperations
 from tidegate.control.outbox.reconcile import Reconciler, ScopeHistoryTooLong
 from tidegate.control.outbox.sender import OutboxSender as OutboxWorker
 from tidegate.control.outbox.targets import Target
-from tidegate.control.publication.manifests import RENEWED_BEFORE, ChannelManifest, Manifests
 from tidegate.control.storage.archive import Archive
 from tidegate.control.storage.archive.loop import ArchiveLoop
 from tidegate.control.storage.archive.segment_store import SegmentStore
 from tidegate.control.storage.blobs import BlobMissing
 from tidegate.control.storage.garbage_collection import GarbageCollector
-from tidegate.domain.channels.rows import Channel, channel_key
-from tidegate.domain.gates import automation as gate_automation, inputs
+from tidegate.domain.gates import automation as gate_automation
 from tidegate.domain.notifications.slices import LEADER
-from tidegate.domain.publication.rows import meta_key, pk_of
-from tidegate.domain.releases.rows import ACTUAL, Actual
-from tidegate.domain.requests.slices import LEADER as REQUESTS_LEADER
-from tidegate.errors import Conflict, LeaseLost, TidegateError, Unavailable, Unknown
-from tidegate.kernel import codec, leases, model, slices
-from tidegate.kernel.store import Store, rows
+from tidegate.domain.requests.deadlines import LEADER as REQUESTS_LEADER
+from tidegate.errors import TidegateError
+from tidegate.kernel import leases
 
-THOROUGH_SECONDS = 15.0
-SOON_SECONDS = 0.05  # a round that was full is followed by the next
+SOON_SECONDS = 0.05  # wait between rounds while there is more to do
 DOUBLINGS_MAX = 16
-WAIT_SECONDS_MAX = 30.0  # between rounds while surroundings fail, however often they did
+WAIT_SECONDS_MAX = 30.0  # between rounds while they keep failing
 STOP_SECONDS = 30.0
-ACTOR = model.Meta(actor="worker")
-SURROUNDINGS = (Unavailable, Unknown, Conflict)
 
 log = logging.getLogger("tidegate.worker")
 
-Round = Callable[[], bool]  # whether there is more to do at once
+Round = Callable[[], bool]  # returns whether there is more to do at once
 Wake = Callable[[Sequence[str]], None]
 
 
 class LoopPace(Struct, frozen=True, kw_only=True):
-    """How often each loop has its turn, in seconds."""
+    """The seconds between the rounds of each loop."""
 
     orders: float = 1.0
     timers: float = 1.0
@@ -94,7 +81,7 @@ USUAL = LoopPace()
 
 @dataclass(slots=True)
 class WorkerLoop:
-    """Something that is done again and again. ``bears``: errors that are told, and waited for."""
+    """A loop of the worker. ``bears``: errors that are logged and retried, besides SURROUNDINGS."""
 
     name: str
     seconds: float
@@ -102,49 +89,20 @@ class WorkerLoop:
     bears: tuple[type[TidegateError], ...] = ()
     close: Callable[[], None] = lambda: None  # called after the last round
     rounds: int = 0
-    troubles: int = 0  # in a row
+    troubles: int = 0  # failed rounds in a row
     ended_at: float = field(default_factory=time.monotonic)
 
     @property
     def wait_seconds(self) -> float:
-        """Twice as long after each failure."""
+        """How long to wait before the next round: doubled after each failure."""
         patience = self.seconds * (1 << min(self.troubles, DOUBLINGS_MAX))
         return max(self.seconds, min(patience, WAIT_SECONDS_MAX))
 
 
-class Counters:
-    """What the worker counts about itself, for Prometheus."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.rounds = Counter(
-            "tidegate_worker_rounds",
-            "Rounds of the worker's loops, by loop and outcome: done, waited, failed",
-            ("loop", "outcome"),
-            registry=registry,
-        )
-        self.busy = Gauge(
-            "tidegate_worker_round_seconds",
-            "How long the last round of a loop took",
-            ("loop",),
-            registry=registry,
-        )
-        self.left_out = Counter(
-            "tidegate_dispatch_left_out",
-            "Rollouts that a pass of the dispatcher left out, by what is wrong with them",
-            ("code",),
-            registry=registry,
-        )
-        self.manifest_age = Gauge(
-            "tidegate_manifest_age_seconds",
-            "Age of the oldest published channel manifest; it is renewed at 12 h, ends at 24",
-            registry=registry,
-        )
-
-
 class Worker:
-    """Runs the loops, each in a thread of its own.
+    """Runs each loop in a thread of its own.
 
-    ``wake`` hears of hosts that have orders now; ``failed`` of an error that ended the worker.
+    ``wake`` is called with hosts that now have orders, ``failed`` when an error ended the worker.
     """
 
     def __init__(
@@ -160,7 +118,7 @@ class Worker:
     ) -> None:
         self._installation = installation
         self._registry = registry or CollectorRegistry()
-        self._counters = Counters(self._registry)
+        self._counters = worker_loops.Counters(self._registry)
         self._failed = failed
         self._stop = Event()
         self.threads: list[Thread] = []
@@ -177,13 +135,17 @@ class Worker:
         found = self._installation
         outbox = OutboxWorker(found.control, targets)
         dispatcher = dispatch.Dispatcher(found.lanes, found.fleet_reader, found.clock, wake)
-        orders = OrdersLoop(dispatcher, found.deliveries, found.nudge, self._counters)
+        orders = worker_loops.OrdersLoop(dispatcher, found.deliveries, found.nudge, self._counters)
         manifests = make_manifests_loop(found, self._counters)
         due = Timers(found.store, found.control, found.lanes, found.clock)
         reconciler = Reconciler(outbox)
         yield WorkerLoop("orders", pace.orders, orders.round)
-        yield WorkerLoop("timers", pace.timers, lambda: self._told(due.tick() != TimersResult()))
-        yield WorkerLoop("outbox", pace.outbox, lambda: self._told(bool(outbox.work(self._stop))))
+        yield WorkerLoop(
+            "timers", pace.timers, lambda: self._notify_if(due.tick() != TimersResult())
+        )
+        yield WorkerLoop(
+            "outbox", pace.outbox, lambda: self._notify_if(bool(outbox.work(self._stop)))
+        )
         notify = make_notify_loop(found)
         yield WorkerLoop("notify", pace.notify, notify.round, close=notify.close)
         requests = make_request_deadlines(found)
@@ -194,7 +156,7 @@ class Worker:
         yield WorkerLoop(
             "reconcile",
             pace.reconcile,
-            lambda: self._told(reconciler.run_once().appended > 0),
+            lambda: self._notify_if(reconciler.run_once().appended > 0),
             (ScopeHistoryTooLong,),
         )
         if archive is not None:
@@ -204,8 +166,8 @@ class Worker:
         collecting = make_garbage_collector(found, self._registry, archive)
         yield WorkerLoop("collection", pace.collection, collecting.round, (BlobMissing,))
 
-    def _told(self, happened: bool) -> bool:
-        """Tell who follows the log; a round that did something is no reason for the next one."""
+    def _notify_if(self, happened: bool) -> bool:
+        """Notify the followers of the log if a round did something. False: no more to do."""
         if happened:
             self._installation.nudge()
         return False
@@ -213,7 +175,7 @@ class Worker:
     # ── life ──
 
     def __enter__(self) -> Self:
-        """It works while the block lasts; then it finishes what is under way."""
+        """Run for the duration of the block; then finish the current rounds."""
         self.start()
         return self
 
@@ -223,23 +185,23 @@ class Worker:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Raises: Exception: what ended the worker before its time."""
+        """Raises: Exception: the error that ended the worker."""
         self.stop()
         if self.failure is not None and error is None:
             raise self.failure
 
     def start(self) -> None:
-        """Begin; comes back at once."""
+        """Start all threads and return."""
         for loop in self.loops:
             thread = Thread(target=self._run, args=(loop,), name=f"tidegate-{loop.name}")
             thread.start()
             self.threads.append(thread)
 
     def stop(self) -> None:
-        """Let every loop finish its round; what was begun outside is recorded. Twice is no fault.
+        """Stop after the current rounds, so that started effects are recorded. May be called twice.
 
         Raises:
-            AssertionError: some round does not come to its end.
+            AssertionError: a round does not end in time.
         """
         self._stop.set()
         for thread in self.threads:
@@ -259,7 +221,7 @@ class Worker:
         try:
             more = loop.round()
             loop.troubles = 0
-        except Exception as error:  # noqa: BLE001 — told apart below; none is dropped
+        except Exception as error:  # noqa: BLE001 — handled by kind below; none is dropped
             outcome = self._troubled(loop, error)
         loop.rounds += 1
         loop.ended_at = time.monotonic()
@@ -269,8 +231,10 @@ class Worker:
 
     def _troubled(self, loop: WorkerLoop, error: Exception) -> str:
         loop.troubles += 1
-        if isinstance(error, TidegateError) and isinstance(error, (*SURROUNDINGS, *loop.bears)):
-            if loop.troubles == 1:  # the first of a row; the counter has the rest
+        if isinstance(error, TidegateError) and isinstance(
+            error, (*worker_loops.SURROUNDINGS, *loop.bears)
+        ):
+            if loop.troubles == 1:  # log only the first of a row; the counter has the rest
                 log.warning("%s waits: %s: %s", loop.name, error.code, error.detail)
             return "waited"
         log.critical("the worker ends: a fault in %s", loop.name, exc_info=error)
@@ -280,211 +244,28 @@ class Worker:
         return "failed"
 
 
-# ── orders ────────────────────────────────────────────────────────────────────────────────────────
-
-
-class OrdersLoop:
-    """Passes of the dispatcher: quick ones, and now and then a thorough one."""
-
-    def __init__(
-        self,
-        dispatcher: dispatch.Dispatcher,
-        deliveries: order_queue.OrderQueue,
-        notify: Callable[[], None],
-        counters: Counters,
-    ) -> None:
-        self._dispatcher = dispatcher
-        self._deliveries = deliveries
-        self._notify = notify
-        self._counters = counters
-        self._faults: dict[str, str] = {}  # rollout → what was last logged about it
-        self._is_filled = False
-        self._thorough_at = 0.0
-
-    def round(self) -> bool:
-        if not self._is_filled:
-            self._deliveries.refill()
-            self._is_filled = True
-        now = time.monotonic()
-        thorough = now >= self._thorough_at
-        done = self._dispatcher.run_pass(thorough=thorough)
-        self._tell(done, thorough)
-        if thorough:
-            self._thorough_at = now + THOROUGH_SECONDS
-        if done.ordered or done.skipped or done.cancelled:
-            self._notify()
-        return False
-
-    def _tell(self, done: dispatch.DispatchResult, thorough: bool) -> None:
-        """Count what was left out; a line is written when it is new."""
-        for fault in done.faults:
-            self._counters.left_out.labels(fault.code).inc()
-            if self._faults.get(fault.rollout_id) != fault.code:
-                log.error("%s is left out: %s: %s", fault.rollout_id, fault.code, fault.detail)
-        found = {fault.rollout_id: fault.code for fault in done.faults}
-        self._faults = found if thorough else self._faults | found  # a quick one sees not all
-
-
-# ── manifests ─────────────────────────────────────────────────────────────────────────────────────
-
-
-class ManifestsLoop:
-    """Publishes a channel's manifest when its rows changed, and before the published one ends."""
-
-    def __init__(
-        self,
-        store: Store,
-        manifests: Manifests,
-        clock: Clock,
-        notify: Callable[[], None],
-        counters: Counters,
-    ) -> None:
-        self._store = store
-        self._manifests = manifests
-        self._clock = clock
-        self._notify = notify
-        self._counters = counters
-        # scope → the versions of its rows and of META at the last look, and what was published
-        self._published: dict[str, tuple[tuple[int, ...], ChannelManifest]] = {}
-
-    def round(self) -> bool:
-        changed = False
-        now = self._clock()
-        scopes = []
-        for record in rows(self._store, ACTUAL.name):
-            scope = codec.decode(record.data, Actual).scope
-            scopes.append(scope)
-            versions = (record.version, *self._versions(scope))
-            if self._is_done(scope, versions, now):
-                continue
-            with suppress(Conflict):  # another process publishes; the next round looks again
-                manifest, did = self._manifests.refresh(scope, by=ACTOR.actor)
-                changed |= did
-                self._published[scope] = (versions, manifest)
-        if changed:
-            self._notify()
-        self._note_age(scopes, now)
-        return False
-
-    def _is_done(self, scope: str, versions: tuple[int, ...], now: datetime) -> bool:
-        found = self._published.get(scope)
-        return (
-            found is not None
-            and found[0] == versions
-            and found[1].expires_at - RENEWED_BEFORE > now
-        )
-
-    def _versions(self, scope: str) -> tuple[int, ...]:
-        keys = channel_key(scope), meta_key(pk_of(scope))
-        return tuple(0 if row is None else row.version for row in self._store.get(*keys))
-
-    def _note_age(self, scopes: Sequence[str], now: datetime) -> None:
-        ages = [
-            (now - self._published[scope][1].generated_at).total_seconds()
-            for scope in scopes
-            if scope in self._published
-        ]
-        self._counters.manifest_age.set(max(ages, default=0.0))
-
-
-# ── notifications ─────────────────────────────────────────────────────────────────────────────────
-
-
-class NotifyLoop:
-    """Fills the queues of subscriptions and sends from them, in one of several processes."""
-
-    def __init__(self, leader: leaders.Leader, notifier: Notifier, sender: NoticeSender) -> None:
-        self._leader = leader
-        self._notifier = notifier
-        self._sender = sender
-
-    def round(self) -> bool:
-        if not self._leader.lead():
-            return False
-        more = self._notifier.round()
-        self._sender.round()
-        return more
-
-    def close(self) -> None:
-        self._sender.close()
-        self._leader.resign()
-
-
-# ── policies ──────────────────────────────────────────────────────────────────────────────────────
-
-
-class PoliciesLoop:
-    """Acts for channels with ``auto_promote`` or ``auto_rollback``, in one of several processes."""
-
-    def __init__(
-        self, leader: leaders.Leader, reader: FleetReader, automation: AutomationOperations
-    ) -> None:
-        self._leader = leader
-        self._reader = reader
-        self._automation = automation
-        self._troubles: dict[str, str] = {}  # channel → what was last logged about it
-
-    def round(self) -> bool:
-        """One channel's trouble keeps no other from its turn.
-
-        Raises:
-            Unavailable, Unknown, Conflict: surroundings failed for every channel that acts.
-        """
-        if not self._leader.lead():
-            return False
-        acting = 0
-        troubles: dict[str, TidegateError] = {}
-        for seen in self._reader.channels():
-            policy = seen.row.policy
-            if policy.auto_promote or policy.auto_rollback:
-                acting += 1
-                try:
-                    self._act(seen)
-                except LeaseLost:
-                    raise
-                except TidegateError as error:
-                    troubles[seen.row.channel] = error
-        self._tell(troubles)
-        surroundings = [error for error in troubles.values() if isinstance(error, SURROUNDINGS)]
-        if surroundings and len(surroundings) == acting:
-            raise surroundings[0]
-        return False
-
-    def _act(self, seen: inputs.Versioned[Channel]) -> None:
-        term = gate_automation.LeadAutomation(self._leader.token)
-        opened = self._automation.act(seen, slices.Alongside(gate_automation.lead_automation, term))
-        if opened is not None:
-            log.info("%s: the policy opened %s", seen.row.channel, opened)
-
-    def _tell(self, troubles: Mapping[str, TidegateError]) -> None:
-        """A line is written when the trouble is new."""
-        for channel, error in troubles.items():
-            if self._troubles.get(channel) != error.code:
-                log.warning("%s does nothing by itself: %s: %s", channel, error.code, error.detail)
-        self._troubles = {channel: error.code for channel, error in troubles.items()}
-
-    def close(self) -> None:
-        self._leader.resign()
-
-
 # ── composed from an installation ─────────────────────────────────────────────────────────────────
 
 
-def make_manifests_loop(found: Installation, counters: Counters) -> ManifestsLoop:
-    """The loop that publishes manifests."""
-    return ManifestsLoop(found.store, found.manifests, found.clock, found.nudge, counters)
+def make_manifests_loop(
+    found: Installation, counters: worker_loops.Counters
+) -> worker_loops.ManifestsLoop:
+    """Make the loop that publishes manifests."""
+    return worker_loops.ManifestsLoop(
+        found.store, found.manifests, found.clock, found.nudge, counters
+    )
 
 
 def make_request_deadlines(found: Installation) -> request_deadlines.RequestDeadlines:
-    """What ends requests."""
+    """Make the loop that ends requests."""
     leader = leaders.Leader(leases.Leases(found.store), REQUESTS_LEADER, found.clock)
     return request_deadlines.RequestDeadlines(
         found.control, found.reads, found.clock, leader, found.nudge
     )
 
 
-def make_notify_loop(found: Installation) -> NotifyLoop:
-    """The loop that tells people."""
+def make_notify_loop(found: Installation) -> worker_loops.NotifyLoop:
+    """Make the loop that sends notifications."""
     leader = leaders.Leader(leases.Leases(found.store), LEADER, found.clock)
     sender = NoticeSender(
         found.control,
@@ -494,19 +275,19 @@ def make_notify_loop(found: Installation) -> NotifyLoop:
         found.installation_ref,
         found.name_of,
     )
-    return NotifyLoop(leader, Notifier(found.control, leader), sender)
+    return worker_loops.NotifyLoop(leader, Notifier(found.control, leader), sender)
 
 
-def make_policies_loop(found: Installation) -> PoliciesLoop:
-    """The loop that acts for channels."""
+def make_policies_loop(found: Installation) -> worker_loops.PoliciesLoop:
+    """Make the loop that promotes and rolls back automatically."""
     leader = leaders.Leader(leases.Leases(found.store), gate_automation.LEADER, found.clock)
-    return PoliciesLoop(leader, found.fleet_reader, found.automation)
+    return worker_loops.PoliciesLoop(leader, found.fleet_reader, found.automation)
 
 
 def make_garbage_collector(
     found: Installation, registry: CollectorRegistry, archive: SegmentStore | None = None
 ) -> GarbageCollector:
-    """The collector of what is past its time."""
+    """Make the garbage collector."""
     return GarbageCollector(
         found.control,
         found.store,

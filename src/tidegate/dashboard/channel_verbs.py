@@ -1,4 +1,4 @@
-"""The verbs of a channel: which can be used now, why the others cannot, what can be promoted."""
+"""The buttons of a channel: which can be used now, why the others cannot, what can be promoted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from tidegate.control.queries.ladder import Ladder
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard import components, layout, protected_verbs, view_models
+from tidegate.dashboard import components, layout, protected_verbs
+from tidegate.dashboard.view_models import channel_screens
 from tidegate.domain.access import callers, scopes, steps
 from tidegate.domain.channels import facts, rows as channel_rows, slices
 from tidegate.domain.packages import rows as package_rows, states
@@ -29,12 +30,10 @@ def verbs_of(
     reads: Reads,
     row: channel_rows.Channel,
     pin: Found[release_rows.Actual] | None,
-    kept: tuple[view_models.Quarantine, ...],
+    kept: tuple[channel_screens.Quarantine, ...],
     ladder: Ladder,
 ) -> tuple[components.VerbButton, ...]:
-    """Roll back, promote, refresh, hold, release the hold, lift and protect; each says why it
-    cannot be used now.
-    """
+    """Every verb of the channel, each with a reason if it cannot be used now."""
     name = row.channel
     caller = request.caller
     ask = partial(protected_verbs.ask_second_person, caller=caller, channel=row)
@@ -94,7 +93,9 @@ def _unhold(row: channel_rows.Channel, why: str) -> components.VerbButton:
     )
 
 
-def _lift(name: str, kept: tuple[view_models.Quarantine, ...], why: str) -> components.VerbButton:
+def _lift(
+    name: str, kept: tuple[channel_screens.Quarantine, ...], why: str
+) -> components.VerbButton:
     return components.VerbButton(
         id="lift",
         label="Lift quarantine",
@@ -228,7 +229,7 @@ def _promote(
 def roll_back(
     ladder: Ladder, pin: Found[release_rows.Actual] | None, why: str, *, now: bool = False
 ) -> components.VerbButton:
-    """The button names the release that it goes back to; in the form another can be chosen."""
+    """The rollback button. It names the release; the form offers the others."""
     name, wanted = ladder.channel, ladder.wanted or ""
     refusal = ""
     rung = None
@@ -318,9 +319,9 @@ def _refresh(
 
 
 def list_publishable(reads: Reads, package: str) -> tuple[components.Option, ...]:
-    """Releases of a package that may be pinned, newest first.
+    """List the releases of a package that may be pinned, newest first.
 
-    A channel may call a package of the default repository by its path alone, as its releases do.
+    A channel may name a package of the default repository by its path only, as its releases do.
     """
     names = dict.fromkeys((package, f"{DEFAULT_REPOSITORY}/{package}"))
     published = [

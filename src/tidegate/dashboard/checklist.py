@@ -1,4 +1,4 @@
-"""The checklist of a new installation: where each step is done, and by which command."""
+"""The checklist of a new installation: where each step is done, and with which command."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 from msgspec import Struct
 
 from tidegate.control.queries.first_steps import FirstSteps
-from tidegate.dashboard.view_models import ChecklistStep
+from tidegate.dashboard.view_models import overview_screen
 
 
 class _Step(Struct, frozen=True):
-    name: str  # of the member of FirstSteps
+    name: str  # a field of FirstSteps
     title: str
     text: str
     href: str
@@ -71,12 +71,12 @@ STEPS: Final = (
 )
 
 
-def checklist(steps: FirstSteps) -> tuple[ChecklistStep, ...]:
-    """Every step with whether it is done; none once all are."""
+def checklist(steps: FirstSteps) -> tuple[overview_screen.ChecklistStep, ...]:
+    """List every step and whether it is done; none once all are."""
     if steps.are_done:
         return ()
     return tuple(
-        ChecklistStep(
+        overview_screen.ChecklistStep(
             title=step.title,
             text=step.text,
             href=step.href,

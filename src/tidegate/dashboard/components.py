@@ -1,6 +1,6 @@
-"""What every screen is put together from: chips, bars, verbs with their dialogs, the frame around.
+"""The parts of every screen: chips, bars, verbs with their dialogs, and the frame.
 
-All of it is frozen data; the templates turn it into HTML and decide nothing.
+All of them are frozen data. The templates render them and decide nothing.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from msgspec import Struct, structs
 
 
 class Chip(Struct, frozen=True):
-    """A state: a glyph, a tone and a word, never colour alone."""
+    """A state: a glyph, a tone and a word, never color alone."""
 
     icon: str
     tone: str
@@ -22,7 +22,7 @@ class Chip(Struct, frozen=True):
 
 
 class BarPart(Struct, frozen=True):
-    """A stretch of a bar, in percent of its length."""
+    """A part of a bar, in percent of its length."""
 
     tone: str
     word: str
@@ -32,7 +32,7 @@ class BarPart(Struct, frozen=True):
 
 
 class Bar(Struct, frozen=True):
-    """A bar of parts; cuts are where one wave ends and the next begins."""
+    """A bar of parts; cuts are the borders between waves."""
 
     parts: tuple[BarPart, ...] = ()
     cuts: tuple[float, ...] = ()
@@ -45,23 +45,23 @@ class Option(Struct, frozen=True):
 
 
 class Field(Struct, frozen=True, kw_only=True):
-    """One thing that a form asks for."""
+    """One field of a form."""
 
     name: str
     label: str = ""
     kind: str = "text"  # text, long, code, choice, many, select, hidden, password, number, …
     value: str = ""
-    values: tuple[str, ...] = ()  # of many: those that are chosen
+    values: tuple[str, ...] = ()  # the options that are selected, if the kind is many
     hint: str = ""
     placeholder: str = ""
     required: bool = False
     completes: str = ""
     options: tuple[Option, ...] = ()
-    fault: str = ""  # why what was given for it was refused
+    fault: str = ""  # why the value was refused
 
 
 class VerbButton(Struct, frozen=True, kw_only=True):
-    """Something that can be done here. ``why`` is why it cannot be done now; empty: it can."""
+    """An action. ``why`` is why it cannot be used now; empty: it can."""
 
     id: str
     label: str
@@ -70,15 +70,15 @@ class VerbButton(Struct, frozen=True, kw_only=True):
     title: str
     text: str = ""
     fields: tuple[Field, ...] = ()
-    version: int | None = None  # of what is shown: the form says that it was seen
+    version: int | None = None  # of what is shown; the form sends it
     why: str = ""
     danger: bool = False
     first: bool = False
-    asks: str = ""  # that it makes a request, which another person must approve
+    asks: str = ""  # says that this makes a request, which another person must approve
 
 
 class LinkButton(Struct, frozen=True, kw_only=True):
-    """A form on another page. ``why`` is why one cannot go there; empty: one can."""
+    """A link to a form. ``why`` is why it cannot be opened; empty: it can."""
 
     id: str
     label: str
@@ -89,14 +89,14 @@ class LinkButton(Struct, frozen=True, kw_only=True):
 
 
 class VerbBar(Struct, frozen=True):
-    """The verbs of a page: those that make sense now as buttons, the others behind *More*."""
+    """The verbs of a page: those that make sense now as buttons, the others in *More*."""
 
     now: tuple[VerbButton, ...] = ()
     more: tuple[VerbButton, ...] = ()
 
 
 def arrange(verbs: Sequence[VerbButton], sensible: Sequence[str]) -> VerbBar:
-    """Put the sensible verbs first, in their order; of the others, those that can be used first."""
+    """Put the sensible verbs first, in their order, then others that can be used."""
     by_id = {verb.id: verb for verb in verbs}
     now = [by_id[name] for name in sensible if name in by_id and not by_id[name].why]
     rest = [verb for verb in verbs if verb not in now]
@@ -104,7 +104,7 @@ def arrange(verbs: Sequence[VerbButton], sensible: Sequence[str]) -> VerbBar:
 
 
 class TimelineEntry(Struct, frozen=True):
-    """An event in words; what was only played has no time."""
+    """An event in words; a simulated one has no time."""
 
     icon: str
     tone: str
@@ -115,23 +115,23 @@ class TimelineEntry(Struct, frozen=True):
 
 
 class Link(Struct, frozen=True):
-    """Where one is or can go."""
+    """A link; without an address, only a text."""
 
     label: str
     href: str = ""
 
 
 class Heading(Struct, frozen=True, kw_only=True):
-    """The heading of a column. One with an address sorts by it."""
+    """The heading of a column. With an address, it sorts by the column."""
 
     label: str
     href: str = ""
-    sorted: str = ""  # ascending, descending or none, as `aria-sort` has it
+    sorted: str = ""  # ascending, descending or none, as in `aria-sort`
     classes: str = ""
 
 
 class NavItem(Struct, frozen=True):
-    """A screen in the rail. On a phone the bar at the bottom has some, *More* has the others."""
+    """A screen in the navigation. A phone shows some at the bottom, and the others in *More*."""
 
     label: str
     href: str
@@ -142,7 +142,7 @@ class NavItem(Struct, frozen=True):
 
 
 class FormError(Struct, frozen=True):
-    """Why what was asked for did not happen."""
+    """Why a request failed."""
 
     title: str
     detail: str
@@ -151,7 +151,7 @@ class FormError(Struct, frozen=True):
 
 
 class Frame(Struct, frozen=True, kw_only=True):
-    """What surrounds a screen."""
+    """The frame around a screen."""
 
     title: str
     url: str
@@ -163,9 +163,9 @@ class Frame(Struct, frozen=True, kw_only=True):
     user_id: str = ""
     roles: str = ""
     csrf: str = ""
-    form_key: str = ""  # of this rendering: a form that is sent twice is done once
-    stream: str = ""  # where the page listens for changes; empty: it stays as it is
-    redraws: bool = True  # it asks for itself again when something changed
+    form_key: str = ""  # of this rendering, so that a form that is sent twice takes effect once
+    stream: str = ""  # the address of the page's stream; empty: the page does not change
+    redraws: bool = True  # whether the page reloads itself when something changed
     verbs: tuple[VerbButton, ...] = ()
     problem: FormError | None = None
     done: str = ""
@@ -203,13 +203,13 @@ NAV = (
 
 
 def address(path: str, **pairs: str) -> str:
-    """A link to a page with those members of the query that say something."""
-    said = {name: value for name, value in pairs.items() if value}
-    return f"{path}?{urlencode(said)}" if said else path
+    """The address of a page with the non-empty members of a query."""
+    given = {name: value for name, value in pairs.items() if value}
+    return f"{path}?{urlencode(given)}" if given else path
 
 
 def navigation(here: str) -> tuple[tuple[str, tuple[NavItem, ...]], ...]:
-    """The rail, with the screen marked that one is on."""
+    """The navigation, with the current screen marked."""
     return tuple(
         (group, tuple(structs.replace(item, here=item.href == here) for item in items))
         for group, items in NAV
@@ -217,9 +217,9 @@ def navigation(here: str) -> tuple[tuple[str, tuple[NavItem, ...]], ...]:
 
 
 def bar(*waves: Sequence[tuple[str, str, int]], of: Sequence[int]) -> Bar:
-    """Waves side by side, each as long as it has hosts; what is left of a wave stays blank.
+    """Draw waves side by side, each as long as its number of hosts; the rest of a wave is blank.
 
-    A wave is a sequence of (tone, word, count); ``of`` says how many hosts each has.
+    A wave is a sequence of (tone, word, count); ``of`` has the number of hosts of each.
     """
     whole = sum(of) or 1
     parts: list[BarPart] = []

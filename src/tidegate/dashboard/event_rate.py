@@ -1,4 +1,4 @@
-"""Events as a rate: how many of which kind in each minute, hour or day, as stacked bars."""
+"""Events as a rate: stacked bars with the number of events of each kind per minute, hour or day."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from tidegate.dashboard import components, view_models
+from tidegate.dashboard import components
 from tidegate.dashboard.html import absolute
+from tidegate.dashboard.view_models import log_screens, rollout_screens
 from tidegate.kernel.model import Event
 
 BARS_MAX: Final = 60
@@ -33,7 +34,7 @@ KINDS: Final = {
     "Deliveries": components.Chip("outbox", "back", "Deliveries"),
     OTHER: components.Chip("dots", "gone", OTHER),
 }
-# The package of the domain that has the fact → the kind that people look for.
+# Maps the package of the domain that defines a fact to the kind that is shown.
 _KIND_OF: Final = {
     **dict.fromkeys(("rollouts",), "Rollouts"),
     **dict.fromkeys(("hosts", "fleet"), "Hosts"),
@@ -51,12 +52,12 @@ def rate_of(
     until: datetime,
     cut: bool,
     link: Callable[[datetime], str],
-) -> view_models.EventRate:
-    """Bars up to a time. ``package_of`` gives the package of a type of events. ``cut``: there are
-    older events, so the first bar may lack some.
+) -> log_screens.EventRate:
+    """Build the bars up to a time. ``package_of`` returns the package of an event type. ``cut``:
+    there are older events, so the first bar may be incomplete.
     """
     if not events:
-        return view_models.EventRate()
+        return log_screens.EventRate()
     end = max(int(until.timestamp()), int(events[-1].at.timestamp()))
     step, unit = _step(end - int(events[0].at.timestamp()))
     first = int(events[0].at.timestamp()) // step * step
@@ -74,11 +75,11 @@ def rate_of(
         _bar(datetime.fromtimestamp(at, UTC), found, number * width, width, most, link, step)
         for number, (at, found) in enumerate(counts.items())
     )
-    return view_models.EventRate(
+    return log_screens.EventRate(
         unit=unit,
         bars=bars,
         kinds=tuple(
-            view_models.Legend(name, chip, totals[name])
+            rollout_screens.Legend(name, chip, totals[name])
             for name, chip in KINDS.items()
             if totals[name]
         ),
@@ -101,10 +102,10 @@ def _bar(
     most: int,
     link: Callable[[datetime], str],
     step: int,
-) -> view_models.RateBar:
+) -> log_screens.RateBar:
     count = counts.total()
     ends = datetime.fromtimestamp(at.timestamp() + step - 1, UTC)
-    return view_models.RateBar(
+    return log_screens.RateBar(
         x=round(x, 3),
         width=round(width * 0.82, 3),
         parts=tuple(_parts(((name, counts[name]) for name in KINDS), most)),
@@ -113,11 +114,11 @@ def _bar(
     )
 
 
-def _parts(counts: Iterable[tuple[str, int]], most: int) -> Iterable[view_models.RatePart]:
-    """From the bottom up, in percent of the highest bar."""
+def _parts(counts: Iterable[tuple[str, int]], most: int) -> Iterable[log_screens.RatePart]:
+    """The parts of a bar from the bottom up, in percent of the highest bar."""
     reached = 100.0
     for name, count in counts:
         if count:
             height = count * 100 / most
             reached -= height
-            yield view_models.RatePart(KINDS[name].tone, round(reached, 3), round(height, 3))
+            yield log_screens.RatePart(KINDS[name].tone, round(reached, 3), round(height, 3))

@@ -1,6 +1,6 @@
-"""Events in words: what each type of fact says to a person, with a glyph and a tone.
+"""Events in words: the text, glyph and tone of each fact type.
 
-A type that is not listed is told by its own name, so that nothing in the log is ever hidden.
+A type that is not listed is shown under its own name, so that no event is ever hidden.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tidegate.errors import InvalidInput
 from tidegate.kernel.model import Event
 
 Names = Callable[[str], str]
-Line = tuple[str, str, str, str]  # icon, tone, title, what else
+Line = tuple[str, str, str, str]  # icon, tone, title, details
 
 PAYLOAD_CHARS_MAX = 20_000
 _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
-# Glyph and tone of types whose own name tells enough.
+# Glyph and tone of types whose own name is text enough.
 _LOOKS: Final[dict[str, tuple[str, str]]] = {
     "DispatchReserved": ("dots", "idle"),
     "DispatchCancelled": ("cross", "gone"),
@@ -81,7 +81,7 @@ _LOOKS: Final[dict[str, tuple[str, str]]] = {
 
 
 def describe(log: LogReader, event: Event, people: Names) -> components.TimelineEntry:
-    """An event as a line of a timeline."""
+    """Describe an event as a line of a timeline."""
     icon, tone, title, sub = line(log, event, people)
     return components.TimelineEntry(icon, tone, title, sub, event.at, event.position)
 
@@ -89,13 +89,13 @@ def describe(log: LogReader, event: Event, people: Names) -> components.Timeline
 def describe_all(
     log: LogReader, events: Iterable[Event], people: Names
 ) -> tuple[components.TimelineEntry, ...]:
-    """Events as a timeline, newest first."""
+    """Describe events as a timeline, newest first."""
     return tuple(describe(log, event, people) for event in reversed([*events]))
 
 
 def is_news(log: LogReader, event: Event) -> bool:
-    """Whether a timeline needs the event. Of a rollout's states only a stop is news: other events
-    say that it was opened, went to its next wave or ended.
+    """Whether a timeline needs the event. Of the states of a rollout it needs only stops, because
+    other events report that it was opened, started a wave or ended.
     """
     if event.type != "RolloutTransitioned":
         return True
@@ -107,7 +107,7 @@ def is_news(log: LogReader, event: Event) -> bool:
 
 
 def line(log: LogReader, event: Event, people: Names) -> Line:
-    """What an event says. One that this version cannot read is told by its name."""
+    """The text of an event. One that this version cannot decode is shown under its name."""
     try:
         fact: Any = log.value(event)
     except InvalidInput:
@@ -127,7 +127,7 @@ def split_words(name: str) -> str:
 
 
 def payload(event: Event) -> str:
-    """The fact as it stands in the log, laid out to be read."""
+    """The fact as it is in the log, formatted as JSON."""
     text = msgspec.json.format(event.body, indent=2).decode()
     return text if len(text) <= PAYLOAD_CHARS_MAX else text[:PAYLOAD_CHARS_MAX] + "\n…"
 
@@ -315,7 +315,7 @@ def _revision(fact: Any, type: str, people: Names) -> Line | None:
 
 
 def _other(fact: msgspec.Struct, type: str, people: Names) -> Line:
-    """Its name, and the first of these members that it has."""
+    """The name of a type, and the first of these members that it has."""
     icon, tone = _LOOKS.get(type, ("ring", "idle"))
     about = ""
     for name in ("host_id", "rollout_id", "channel", "scope", "name", "user_id", "package"):

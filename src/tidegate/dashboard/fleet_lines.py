@@ -1,4 +1,4 @@
-"""The pictures of the overview: which release runs where, and how rollouts ended within a day."""
+"""The charts of the overview: which release runs where, and which rollouts ended within a day."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.domain.rollouts.rows import Rollout
 CHANNELS_MAX: Final = 40
 RELEASES_MAX: Final = 4  # named in one line; the others are summed up
 DAY: Final = timedelta(days=1)
-OPENED_WITHIN: Final = timedelta(days=7)  # a rollout that ended today rarely began earlier
+OPENED_WITHIN: Final = timedelta(days=7)  # a rollout that ended today was rarely opened earlier
 ENDED_MAX: Final = 60
 OTHER_TONES: Final = ("calm", "soak", "back", "gone")
 
@@ -31,7 +31,7 @@ class RunningPart(Struct, frozen=True):
 
 
 class RunningLine(Struct, frozen=True, kw_only=True):
-    """What runs on the hosts of a channel."""
+    """What the hosts of a channel run."""
 
     channel: str
     wanted: str
@@ -39,11 +39,11 @@ class RunningLine(Struct, frozen=True, kw_only=True):
     silent: int
     bar: components.Bar
     parts: tuple[RunningPart, ...]
-    is_whole: bool  # every host runs what is wanted
+    is_whole: bool  # every host runs the pinned release
 
 
 class EndedRollout(Struct, frozen=True):
-    """A rollout that ended within a day."""
+    """A rollout that ended within the last day."""
 
     rollout_id: str
     chip: components.Chip
@@ -53,7 +53,7 @@ class EndedRollout(Struct, frozen=True):
 def channel_lines(
     reads: Reads, picture: fleet_picture.FleetPicture, sees: Callable[[str], bool]
 ) -> tuple[RunningLine, ...]:
-    """The channels with hosts, in the order of their names."""
+    """The channels that have hosts, by name."""
     shown = [item for item in picture.channels if item.hosts and sees(item.channel)]
     shown = shown[:CHANNELS_MAX]
     names = host_releases.release_names(
@@ -88,7 +88,7 @@ def _line(item: fleet_picture.ChannelPicture, names: dict[tuple[str, str], str])
 def ended_within_a_day(
     reads: Reads, now: datetime, sees: Callable[[Rollout], bool]
 ) -> tuple[EndedRollout, ...]:
-    """How rollouts ended since yesterday, the earliest first."""
+    """The rollouts that ended within the last day, oldest first."""
     found, _ = rollout_lists.newest_rollouts(
         reads,
         rollout_lists.RolloutsWanted(since=now - OPENED_WITHIN),

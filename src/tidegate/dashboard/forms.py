@@ -1,6 +1,6 @@
-"""Forms that have a page of their own: what was typed stays, and a refusal is next to its field.
+"""Forms on a page of their own: a refused form keeps its input and shows the error at the field.
 
-Bodies of such forms are texts, so that what cannot be read is refused on the page of the form.
+The fields of such forms are texts, so that a value that cannot be parsed is refused on that page.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ Ticked = Annotated[tuple[Typed, ...], Meta(max_length=100)]
 _MEMBER = re.compile(r"[a-z_]+")
 
 
-# ── back onto the page ────────────────────────────────────────────────────────────────────────────
+# ── filling a form ────────────────────────────────────────────────────────────────────────────────
 
 
 def fill(
     fields: Iterable[components.Field], typed: Mapping[str, Any]
 ) -> tuple[components.Field, ...]:
-    """The fields with what was typed into them. A password is typed again."""
+    """Fill the fields with what was typed. A password must be typed again."""
     return tuple(_fill(item, typed) for item in fields)
 
 
@@ -43,7 +43,8 @@ def _fill(item: components.Field, typed: Mapping[str, Any]) -> components.Field:
     if found is None or item.kind == "password":
         return item
     if item.kind == "many":
-        # What is no option here stays ticked: whoever saves the form takes nothing away unseen.
+        # A selected value that is not an option here stays selected, so that saving the form
+        # removes nothing that the user cannot see.
         known = {option.value for option in item.options}
         more = tuple(components.Option(value, value) for value in found if value not in known)
         return structs.replace(item, values=tuple(found), options=(*item.options, *more))
@@ -53,10 +54,9 @@ def _fill(item: components.Field, typed: Mapping[str, Any]) -> components.Field:
 def mark(
     fields: Iterable[components.Field], error: TidegateError, places: Mapping[str, str]
 ) -> tuple[components.Field, ...]:
-    """The fields with the refusal next to the one that it is about.
+    """Put the error next to the field that it is about.
 
-    ``places`` says by the code of an error, or by the name that a member has elsewhere, which field
-    that is.
+    ``places`` maps an error code, or the name of a member elsewhere, to the field.
     """
     fields = tuple(fields)
     known = {item.name for item in fields}
@@ -70,7 +70,7 @@ def mark(
 
 
 def _sentences(error: TidegateError) -> Iterable[tuple[str, str]]:
-    """What is wrong, each with the member that it is about, or with the error's code."""
+    """The sentences of an error, each with the member or the error code that it is about."""
     if isinstance(error, problems.InvalidRequest):
         for fault in error.faults:
             yield fault.field.removeprefix("body.").partition("[")[0], _sentence(fault.detail)
@@ -99,7 +99,7 @@ def send(
     done: str,
     page: Callable[[TidegateError], dashboard_layout.PageView],
 ) -> routing.Response:
-    """Do what the form asks for, then lead to ``back``; refused, show the form with the refusal."""
+    """Run the command of a form and redirect to ``back``; after an error, show the form with it."""
     try:
         position = do()
     except TidegateError as error:
@@ -112,7 +112,7 @@ def send(
 
 
 def typed_of(request: routing.Request[Any, Any, Any]) -> dict[str, Any]:
-    """What somebody typed, by field."""
+    """What was typed, by field."""
     return structs.asdict(request.body)
 
 
@@ -120,7 +120,7 @@ def typed_of(request: routing.Request[Any, Any, Any]) -> dict[str, Any]:
 
 
 class FormReader:
-    """Reads texts of a form and collects what is wrong, so that one look names all of it."""
+    """Reads the texts of a form and collects the errors, so that all are shown at once."""
 
     def __init__(self) -> None:
         self._faults: list[shapes.FieldError] = []
@@ -129,12 +129,12 @@ class FormReader:
         self._faults.append(shapes.FieldError(name, detail))
 
     def check(self) -> None:
-        """Raises: InvalidRequest: something could not be read."""
+        """Raise the collected errors. Raises: InvalidRequest: a field could not be read."""
         if self._faults:
             raise problems.InvalidRequest(self._faults)
 
     def text(self, name: str, found: str, *, most: int = TYPED_CHARS_MAX) -> str:
-        """A text that must be there."""
+        """Read a required text."""
         found = found.strip()
         if not found:
             self.refuse(name, "is missing")
@@ -143,7 +143,7 @@ class FormReader:
         return found
 
     def number(self, name: str, found: str, least: int, most: int) -> int:
-        """A whole number within these bounds."""
+        """Read a whole number within bounds."""
         found = found.strip()
         value = int(found) if _is_whole(found) else None
         if value is None or not least <= value <= most:
@@ -153,14 +153,14 @@ class FormReader:
         return value
 
     def optional_number(self, name: str, found: str, least: int, most: int) -> int | None:
-        """The same, or nothing."""
+        """Read a whole number within bounds; None: the field is empty."""
         return self.number(name, found, least, most) if found.strip() else None
 
     def minutes(self, name: str, found: str, least: int, most: int) -> int:
-        """Minutes, perhaps with decimals, as seconds; the bounds are seconds, too."""
+        """Read minutes, also decimal ones, as seconds; the bounds are in seconds, too."""
         try:
             count = Decimal(found.strip()) * 60 if len(found) <= NUMBER_CHARS_MAX else Decimal(-1)
-        except ArithmeticError:  # no number, or one beyond all bounds
+        except ArithmeticError:  # not a number, or far out of bounds
             count = Decimal(-1)
         if not (count.is_finite() and least <= count <= most and count == int(count)):
             bounds = f"{to_minutes(least)} to {to_minutes(most)} minutes"
@@ -169,7 +169,7 @@ class FormReader:
         return int(count)
 
     def moment(self, name: str, found: str) -> datetime:
-        """A time; without an offset it is in UTC."""
+        """Read a time; without an offset it is in UTC."""
         try:
             moment = datetime.fromisoformat(found.strip())
         except ValueError:
@@ -178,15 +178,15 @@ class FormReader:
         return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
     def names(self, found: str) -> tuple[str, ...]:
-        """Names between commas or blanks."""
+        """Read names separated by commas or blanks."""
         return tuple(part for part in re.split(r"[\s,]+", found) if part)
 
 
 def read_moment(name: str, found: str) -> datetime | None:
-    """A time of one field; without an offset it is in UTC, and empty it is None.
+    """Read a time; without an offset it is in UTC. Empty: None.
 
     Raises:
-        InvalidRequest: it is no time.
+        InvalidRequest: this is not a time.
     """
     reader = FormReader()
     moment = reader.moment(name, found) if found.strip() else None
@@ -199,5 +199,5 @@ def _is_whole(text: str) -> bool:
 
 
 def to_minutes(seconds: int) -> str:
-    """Seconds as minutes, in the form that ``minutes`` reads."""
+    """Format seconds as minutes, as ``minutes`` reads them."""
     return f"{seconds / 60:.10g}"

@@ -1,7 +1,7 @@
-"""Why is it waiting: every gate of a rollout, how many hosts it holds, and which.
+"""Why a rollout waits: every gate, how many hosts it holds, and which.
 
-A rollout of few hosts is judged at every look. To judge a large one takes half a second, so what
-was found is kept for a while and the page asks for it beside itself; it says how old it is.
+A small rollout is evaluated on every request. A large one takes half a second, so its result is
+cached for a while, and the page loads it separately and shows its age.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from tidegate.dashboard import (
     layout as dashboard_layout,
     rollout_lines,
     state_labels,
-    view_models,
 )
 from tidegate.dashboard.html import render_part
+from tidegate.dashboard.view_models import rollout_screens
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.gates.dispatch_pass import list_blocked
 from tidegate.domain.gates.explain import explain
@@ -36,56 +36,57 @@ from tidegate.lru import LruCache
 from tidegate.web.inputs import Nothing
 from tidegate.web.routing import Request, Response, requires
 
-AT_ONCE_MAX = 2_000  # hosts of a rollout that is judged with its page
-FRESH_SECONDS = 10  # that the judgement of a larger one is kept at least
+AT_ONCE_MAX = 2_000  # hosts of a rollout that is evaluated with its page
+FRESH_SECONDS = 10  # the result of a larger one is cached at least this long
 KEPT_MAX = 4
 SAMPLE = 3
 
 
 class GateReport(Struct, frozen=True):
-    """A rollout's gates at one moment: their words, and host by host who stops where."""
+    """The gates of a rollout at one moment: their answers, and which hosts each one holds."""
 
     at: datetime
-    said: Explanation
+    explanation: Explanation
     held: Mapping[str, Sequence[tuple[str, str]]]  # gate → hosts, each with the reason
 
 
 class GateReports:
-    """Judges rollouts, and keeps what it found last of large ones."""
+    """Evaluates the gates of rollouts, and caches the results of large ones."""
 
     def __init__(self, fleet_reader: FleetReader, clock: Clock, people: PeopleNames) -> None:
         self._people = people
         self._fleet_reader = fleet_reader
         self._clock = clock
-        self._kept: LruCache[str, GateReport] = LruCache(KEPT_MAX)
-        self._turn = Lock()  # one at a time: a second asker waits and finds the first one's result
+        self._cached: LruCache[str, GateReport] = LruCache(KEPT_MAX)
+        # One evaluation at a time: a second request waits for the first one's result.
+        self._lock = Lock()
 
-    def kept(self, rollout_id: str) -> GateReport | None:
-        """What was found last of a large rollout."""
-        return self._kept.find(rollout_id)
+    def cached(self, rollout_id: str) -> GateReport | None:
+        """The cached result of a large rollout."""
+        return self._cached.find(rollout_id)
 
-    def judge(self, rollout_id: str) -> GateReport:
-        """Ask every gate about every host that waits. Raises: RolloutUnknown."""
+    def evaluate(self, rollout_id: str) -> GateReport:
+        """Evaluate every gate for every host that waits. Raises: RolloutUnknown."""
         now = self._clock()
         state = self._fleet_reader.state([rollout_id], now)
         held: dict[str, list[tuple[str, str]]] = {}
         if rollout_id in state.rollouts:
             for item in list_blocked(state, rollout_id):
                 held.setdefault(item.gate, []).append((item.host_id, item.reason))
-        said = self._people.name_in_explanation(explain(state, rollout_id))
-        return GateReport(now, said, held)
+        explanation = self._people.name_in_explanation(explain(state, rollout_id))
+        return GateReport(now, explanation, held)
 
-    def look(self, tally: rows.RolloutTally) -> GateReport:
-        """As it is now; of a large rollout, as it was a few seconds ago. Raises: RolloutUnknown."""
+    def current_report(self, tally: rows.RolloutTally) -> GateReport:
+        """The gates now; of a large rollout, a few seconds ago. Raises: RolloutUnknown."""
         rollout_id = tally.rollout_id
         if _hosts(tally) <= AT_ONCE_MAX:
-            return self.judge(rollout_id)
-        with self._turn:
-            found = self._kept.find(rollout_id)
+            return self.evaluate(rollout_id)
+        with self._lock:
+            found = self._cached.find(rollout_id)
             age = timedelta(seconds=FRESH_SECONDS)
             if found is None or self._clock() - found.at >= age:
-                found = self.judge(rollout_id)
-                self._kept.keep(rollout_id, found)
+                found = self.evaluate(rollout_id)
+                self._cached.keep(rollout_id, found)
             return found
 
 
@@ -108,25 +109,28 @@ ENDED: Final[Mapping[states.Outcome | None, str]] = {
 
 def panel_of(
     reads: Reads, gate_reports: GateReports, tally: rows.RolloutTally
-) -> view_models.GatePanel:
-    """With the page: what is known without long work."""
+) -> rollout_screens.GatePanel:
+    """The panel that is rendered with the page: whatever is known without long work."""
     over = _over_panel(tally)
     if over is not None:
         return over
     if _hosts(tally) <= AT_ONCE_MAX:
-        return _panel(gate_reports.judge(tally.rollout_id), tally, aside=False)
-    kept = gate_reports.kept(tally.rollout_id)
-    if kept is not None:
-        return _panel(kept, tally, aside=True)
+        return _panel(gate_reports.evaluate(tally.rollout_id), tally, is_separate=False)
+    cached = gate_reports.cached(tally.rollout_id)
+    if cached is not None:
+        return _panel(cached, tally, is_separate=True)
     gates = reads.find(rows.gates_key(tally.rollout_id), rows.RolloutGates)
     lines = tuple(
-        view_models.GateLine(gate=item.gate, passed=False, reason=item.reason)
+        rollout_screens.GateLine(gate=item.gate, passed=False, reason=item.reason)
         for item in (() if gates is None else gates.row.blocked)
     )
-    said = f"{lines[0].gate} holds hosts back: {lines[0].reason}." if lines else ""
-    verdict = _stopped(tally) or said or "No gate held a host back at the last pass."
-    return view_models.GatePanel(
-        verdict=verdict, tone=_tone(tally, lines), lines=lines, href=_aside(tally.rollout_id)
+    sentence = f"{lines[0].gate} holds hosts back: {lines[0].reason}." if lines else ""
+    verdict = _stopped(tally) or sentence or "No gate held a host back at the last pass."
+    return rollout_screens.GatePanel(
+        verdict=verdict,
+        tone=_tone(tally, lines),
+        lines=lines,
+        href=_panel_address(tally.rollout_id),
     )
 
 
@@ -135,22 +139,24 @@ def panel(
     fleet_reader: FleetReader,
     gate_reports: GateReports,
 ) -> Response:
-    """Of a large rollout, beside its page."""
+    """The panel of a large rollout, loaded separately."""
     tally = fleet_reader.tally(request.path.rollout_id).row
     found = _over_panel(tally) or _panel(
-        gate_reports.look(tally), tally, aside=_hosts(tally) > AT_ONCE_MAX
+        gate_reports.current_report(tally), tally, is_separate=_hosts(tally) > AT_ONCE_MAX
     )
     return Response(render_part("gate_panel.html", found), media=dashboard_layout.UTF8)
 
 
-def _aside(rollout_id: str) -> str:
+def _panel_address(rollout_id: str) -> str:
     return f"/rollouts/{rollout_id}/gates"
 
 
-def _panel(found: GateReport, tally: rows.RolloutTally, *, aside: bool) -> view_models.GatePanel:
+def _panel(
+    found: GateReport, tally: rows.RolloutTally, *, is_separate: bool
+) -> rollout_screens.GatePanel:
     rollout_id = tally.rollout_id
     lines = tuple(
-        view_models.GateLine(
+        rollout_screens.GateLine(
             gate=item.gate,
             passed=item.passed,
             reason=item.reason,
@@ -159,20 +165,20 @@ def _panel(found: GateReport, tally: rows.RolloutTally, *, aside: bool) -> view_
             sample=tuple(host for host, _ in found.held.get(item.gate, ())[:SAMPLE]),
             href=f"/rollouts/{rollout_id}/held?gate={item.gate}",
         )
-        for item in found.said.verdicts
+        for item in found.explanation.verdicts
     )
-    said = found.said.answer[:1].upper() + found.said.answer[1:] + "."
-    return view_models.GatePanel(
-        verdict=_stopped(tally) or said,
+    sentence = found.explanation.answer[:1].upper() + found.explanation.answer[1:] + "."
+    return rollout_screens.GatePanel(
+        verdict=_stopped(tally) or sentence,
         tone=_tone(tally, lines),
         lines=lines,
-        at=found.at if aside else None,
-        href=_aside(rollout_id) if aside else "",
+        at=found.at if is_separate else None,
+        href=_panel_address(rollout_id) if is_separate else "",
     )
 
 
 def _stopped(tally: rows.RolloutTally) -> str:
-    """What a person has to decide; empty: nothing."""
+    """What a person must decide; empty: nothing."""
     if tally.state in states.CLEARABLE:
         return (
             f"Stopped: {rollout_lines.describe_stop(tally)}. Roll back, retry, clear or abort it."
@@ -183,25 +189,27 @@ def _stopped(tally: rows.RolloutTally) -> str:
     return "It is paused until an operator resumes it." if tally.paused_at is not None else ""
 
 
-def _tone(tally: rows.RolloutTally, lines: Sequence[view_models.GateLine]) -> str:
+def _tone(tally: rows.RolloutTally, lines: Sequence[rollout_screens.GateLine]) -> str:
     if tally.halted_at is not None:
         return "bad"
     return "warn" if any(not line.passed for line in lines) else "good"
 
 
-def _over_panel(tally: rows.RolloutTally) -> view_models.GatePanel | None:
-    """How it ended; None: it is under way."""
+def _over_panel(tally: rows.RolloutTally) -> rollout_screens.GatePanel | None:
+    """How the rollout ended; None: it is open."""
     over = over_of(tally)
     if not over:
         return None
     chip = state_labels.ROLLOUTS[tally.state]
     if tally.outcome is not None:
         chip = state_labels.OUTCOMES[tally.outcome]
-    return view_models.GatePanel(title="How it ended", verdict=over, tone=chip.tone, icon=chip.icon)
+    return rollout_screens.GatePanel(
+        title="How it ended", verdict=over, tone=chip.tone, icon=chip.icon
+    )
 
 
 def over_of(tally: rows.RolloutTally) -> str:
-    """That nothing waits any more; empty: it is under way."""
+    """A sentence for a rollout that ended; empty: it is open."""
     match tally.state:
         case states.RolloutState.TERMINAL:
             return ENDED.get(tally.outcome, "It has ended.")
@@ -212,7 +220,7 @@ def over_of(tally: rows.RolloutTally) -> str:
     return ""
 
 
-# ── who stops where ───────────────────────────────────────────────────────────────────────────────
+# ── hosts at a gate ───────────────────────────────────────────────────────────────────────────────
 
 
 class HeldQuery(dashboard_layout.PageQuery, frozen=True, kw_only=True):
@@ -227,10 +235,10 @@ def held(
     people: PeopleNames,
     layout: dashboard_layout.Layout,
 ) -> Response:
-    """The hosts that wait at a gate, page by page."""
+    """List the hosts that wait at a gate, page by page."""
     rollout_id, query = request.path.rollout_id, request.query
     tally = fleet_reader.tally(rollout_id).row
-    found = None if over_of(tally) else gate_reports.look(tally)
+    found = None if over_of(tally) else gate_reports.current_report(tally)
     by_gate: Mapping[str, Sequence[tuple[str, str]]] = {} if found is None else found.held
     listed = [
         (gate, host, reason)
@@ -241,7 +249,7 @@ def held(
     start = _start(listed, query.next)
     shown = listed[start : start + dashboard_layout.ROWS]
     chart = fleet_reader.chart(tally.plan_digest)
-    view = view_models.HeldPage(
+    view = rollout_screens.HeldPage(
         rollout_id=rollout_id,
         gate=query.gate,
         gates=tuple((gate, len(hosts)) for gate, hosts in by_gate.items()),
@@ -269,15 +277,15 @@ def held(
 
 
 def _start(listed: Sequence[tuple[str, str, str]], last: str) -> int:
-    """Behind this host; at the beginning, if it does not wait any more."""
+    """The index after this host; 0 if the host does not wait any more."""
     places = (place for place, (_, host, _) in enumerate(listed, 1) if host == last)
     return next(places, 0) if last else 0
 
 
-def _held_line(chart: PlanByHost, gate: str, host_id: str, reason: str) -> view_models.HeldLine:
+def _held_line(chart: PlanByHost, gate: str, host_id: str, reason: str) -> rollout_screens.HeldLine:
     number = chart.waves.get(host_id)
     wave = "" if number is None else f"{number + 1} · {chart.plan.waves[number].name or 'all'}"
-    return view_models.HeldLine(host_id=host_id, gate=gate, wave=wave, reason=reason)
+    return rollout_screens.HeldLine(host_id=host_id, gate=gate, wave=wave, reason=reason)
 
 
 _READS = requires(Verb.READ, grid_encoding.rollout_scope)

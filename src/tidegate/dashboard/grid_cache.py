@@ -1,12 +1,12 @@
-"""Grids that somebody looked at are kept, and brought up to date by what the log says since.
+"""Caches the grids of hosts that were shown, and updates them with the events since.
 
-    first look    every record of the rollout is read     100,000 hosts: half a second
-    later looks   its events behind the last look         a millisecond
+    first request    reads every record of the rollout       100,000 hosts: half a second
+    later requests   read its events since the last request  a millisecond
 
-A server that starts looks first itself.
+A server reads the open rollouts when it starts.
 
-A kept grid decides nothing and is never the only copy: it is dropped when others are looked at,
-or when so much has happened that reading the records is cheaper.
+A cached grid decides nothing and is never the only copy. It is dropped when others are shown, or
+when there are so many new events that reading the records is cheaper.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from tidegate.kernel.model import Clause, Match, Position, Query
 from tidegate.lru import LruCache
 from tidegate.web import inputs, routing
 
-GRIDS_MAX = 8  # kept per process; one of 100,000 hosts takes about a megabyte
-BEHIND_MAX = 5_000  # events that are caught up with; past it the records are read again
+GRIDS_MAX = 8  # cached per process; one of 100,000 hosts takes about a megabyte
+BEHIND_MAX = 5_000  # events to catch up with; if there are more, the records are read again
 PAGE = 5_000
-PACKED_FROM = 2_000  # bytes: neighbours are in the same state, so that it packs well
+PACKED_FROM = 2_000  # bytes; neighbors are often in the same state, so they compress well
 BYTES = "application/octet-stream"
 SOAKING = state_labels.GRID_CODES[states.HostState.SOAKING]
 _BAD = frozenset(
@@ -48,7 +48,7 @@ _BAD = frozenset(
 
 
 class Square(Struct, frozen=True, gc=False):
-    """Of a host's record, what its square shows. The state stays text: there are many."""
+    """What a square shows of a host's record. The state stays text, because there are many."""
 
     host_id: str
     state: str
@@ -59,33 +59,34 @@ class Square(Struct, frozen=True, gc=False):
 
 
 decoders.build(Square)
-decoders.build(list[Square])  # a page of rows is read by one call
+decoders.build(list[Square])  # decodes a page of rows in one call
 
 
 class EncodedGrid(Struct, frozen=True):
-    """A grid as it stood at some moment: a byte per host, and when the wave's last soak ends."""
+    """A grid at one moment: a byte per host, and when the wave's last soak ends."""
 
     content: bytes
     soak_due: datetime | None = None
 
 
 class Grid:
-    """One rollout's squares, up to a position of the log."""
+    """The squares of one rollout, up to a position of the log."""
 
     def __init__(self, places: grid_encoding.GridPlaces, position: Position) -> None:
         self.places = places
         self.position = position
         self.content = bytearray(places.count)
-        self.dues = array("d", bytes(8 * places.count))  # seconds since 1970, where one soaks
+        # When the soak of each host ends, in seconds since 1970.
+        self.dues = array("d", bytes(8 * places.count))
 
     def fill(self, reads: Reads, rollout_id: str) -> None:
-        """From the records. What happens meanwhile is in the log behind ``position``."""
-        everyone = self.places.everyone()
+        """Read the records. Events that arrive meanwhile come after ``position`` in the log."""
+        all_places = self.places.all_places()
         content, dues = self.content, self.dues
         prefix = f"{rollout_id}/"
         for page in reads.views(rows.HOST_RECORDS, Square, prefix=prefix, page_rows=PAGE):
             for square in page:
-                index = None if square.late else everyone.get(square.host_id)
+                index = None if square.late else all_places.get(square.host_id)
                 if index is None:
                     continue
                 ordered = square.cancelled_at is None
@@ -96,7 +97,7 @@ class Grid:
                     dues[index] = square.soak_due_at.timestamp()
 
     def catch_up(self, log: LogReader, rollout_id: str) -> bool:
-        """Step by the events behind the last look; False: there are too many of them."""
+        """Apply the events since the last update; return False if there are too many."""
         tags = frozenset({f"rollout_id:{rollout_id}"})
         query = Query((Clause(grid_encoding.TYPES, tags, Match.EXACT),))
         events = log.events(query, after=self.position, limit=BEHIND_MAX)
@@ -110,8 +111,8 @@ class Grid:
             self.position = events[-1].position
         return True
 
-    def drawn(self, wave: int) -> EncodedGrid:
-        """As it stands now; the soak is that of this wave."""
+    def encode(self, wave: int) -> EncodedGrid:
+        """Encode the grid; the end of the soak is that of this wave."""
         span = self.places.span(wave)
         pairs = zip(self.content[span], self.dues[span], strict=True)
         due = max((at for byte, at in pairs if byte == SOAKING), default=0.0)
@@ -120,7 +121,7 @@ class Grid:
 
 
 class GridCache:
-    """The grids that were looked at last."""
+    """The grids that were shown last."""
 
     def __init__(self, fleet_reader: FleetReader, reads: Reads, log: LogReader) -> None:
         self._fleet_reader = fleet_reader
@@ -128,52 +129,52 @@ class GridCache:
         self._log = log
         self._grids: LruCache[str, tuple[Lock, list[Grid]]] = LruCache(GRIDS_MAX)
 
-    def look(self, rollout_id: str, head: Position) -> EncodedGrid:
-        """A rollout's squares. ``head``: where the log was before the asker began to read.
+    def read_grid(self, rollout_id: str, head: Position) -> EncodedGrid:
+        """The squares of a rollout. ``head``: the log's position before the request read anything.
 
         Raises:
             RolloutUnknown, BlobMissing.
         """
         tally = self._fleet_reader.tally(rollout_id).row
-        lock, kept = self._grids.find_or_make(rollout_id, lambda: (Lock(), []))
-        with lock:  # whoever comes second while it is read first waits, and reads nothing
-            if not (kept and self._follows(kept[0], rollout_id)):
+        lock, cached = self._grids.find_or_make(rollout_id, lambda: (Lock(), []))
+        with lock:  # a second request waits for the first one to read, and reads nothing itself
+            if not (cached and self._catch_up(cached[0], rollout_id)):
                 grid = Grid(grid_encoding.places_of(self._fleet_reader, rollout_id), head)
                 grid.fill(self._reads, rollout_id)
-                kept[:] = [grid]
-            return kept[0].drawn(tally.current_wave)
+                cached[:] = [grid]
+            return cached[0].encode(tally.current_wave)
 
-    def _follows(self, grid: Grid, rollout_id: str) -> bool:
+    def _catch_up(self, grid: Grid, rollout_id: str) -> bool:
         try:
             return grid.catch_up(self._log, rollout_id)
-        except InvalidInput:  # a fact that this version cannot read: its row was written by another
+        # A fact that this version cannot decode: a newer version wrote its row.
+        except InvalidInput:
             return False
 
     def warm_up(self) -> None:
-        """Look at open rollouts before anybody asks: reading the records of a large one takes the
-        better part of a second. Only where reading costs no round trip. What cannot be read is
-        reported to the first who asks.
+        """Read open rollouts before the first request: the records of a large one take most of a
+        second. Only where a read needs no round trip. Errors are left to the first request.
         """
         if not self._reads.is_local:
             return
         with suppress(TidegateError):
             for rollout in islice(self._fleet_reader.open_rollouts(), GRIDS_MAX):
-                self.look(rollout.rollout_id, self._log.head())
+                self.read_grid(rollout.rollout_id, self._log.head())
 
-    def in_trouble(self, rollout_id: str, head: Position, most: int) -> list[rows.HostRecord]:
-        """At most ``most`` records of planned hosts that failed or rolled back, in plan order.
+    def find_troubled(self, rollout_id: str, head: Position, most: int) -> list[rows.HostRecord]:
+        """Find at most ``most`` records of planned hosts that failed or rolled back, in plan order.
 
-        They are found by their squares, so that a large rollout's records are not all read.
+        They are found by their squares, so most records of a large rollout are not read.
         """
-        drawn = self.look(rollout_id, head)
+        encoded = self.read_grid(rollout_id, head)
         places = grid_encoding.places_of(self._fleet_reader, rollout_id)
-        found = [index for index, byte in enumerate(drawn.content) if byte in _BAD][:most]
+        found = [index for index, byte in enumerate(encoded.content) if byte in _BAD][:most]
         names = [name for name in map(places.host, found) if name is not None]
         keys = ((rows.record_key(rollout_id, name), rows.HostRecord) for name in names)
         return [row.row for row in self._reads.find_all(*keys) if row is not None]
 
 
-# ── what is asked for ─────────────────────────────────────────────────────────────────────────────
+# ── routes ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def grid(
@@ -181,11 +182,13 @@ def grid(
     tail: Tail,
     grids: GridCache,
 ) -> routing.Response:
-    """Every host's byte, as of the position in the header or later."""
-    position = tail.position  # first: what happens meanwhile comes again
-    drawn = grids.look(request.path.rollout_id, position)
-    headers = {} if drawn.soak_due is None else {"tidegate-soak-due": drawn.soak_due.isoformat()}
-    content = drawn.content
+    """Get every host's byte, at the position in the header or later."""
+    position = tail.position  # read first, so that later events are sent again and none is lost
+    encoded = grids.read_grid(request.path.rollout_id, position)
+    headers = (
+        {} if encoded.soak_due is None else {"tidegate-soak-due": encoded.soak_due.isoformat()}
+    )
+    content = encoded.content
     accepted = request.arrived.headers.get(b"accept-encoding", b"")
     if len(content) >= PACKED_FROM and b"deflate" in accepted:
         content = zlib.compress(content, 1)
@@ -197,7 +200,7 @@ def square(
     request: routing.Request[grid_encoding.SquarePath, inputs.Nothing, inputs.Nothing],
     fleet_reader: FleetReader,
 ) -> routing.Response:
-    """The name of the host at this place."""
+    """Get the name of the host at a place of the grid."""
     host_id = grid_encoding.places_of(fleet_reader, request.path.rollout_id).host(
         request.path.index
     )

@@ -1,7 +1,7 @@
-"""A rollout's hosts as bytes: one per host of the plan, in its order, and what changes of them.
+"""The hosts of a rollout as bytes, one per host in the order of the plan, and their changes.
 
-The page draws a square per byte. ``words.GRID`` says which byte is which state; the hosts of a wave
-are in the order of their ids, so that a host's place is found by halving.
+The page draws a square per byte. ``state_labels.GRID`` maps bytes to states. The hosts of a wave
+are sorted by id, so that a host's place is found by binary search.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class SquarePath(inputs.Input, frozen=True):
 
 
 class GridChange(Struct, frozen=True):
-    """What an event did to one square; ``soak_due`` where it began to soak."""
+    """The change of one square by an event; ``soak_due`` is set if the host began to soak."""
 
     index: int
     byte: int
@@ -50,12 +50,12 @@ class GridChange(Struct, frozen=True):
 
 
 def rollout_scope(request: routing.Request[Any, Any, Any]) -> str:
-    """Raises: InvalidInput: that is no rollout's id."""
+    """The scope of a rollout. Raises: InvalidInput: this is not the id of a rollout."""
     return channel_scope(names.channel_of(request.path.rollout_id))
 
 
 class GridPlaces:
-    """Where each host of a plan lies in the grid."""
+    """The place of each host of a plan in the grid."""
 
     def __init__(self, plan: Plan) -> None:
         self._waves = plan.waves
@@ -67,7 +67,7 @@ class GridPlaces:
         self.count = start
 
     def __call__(self, host_id: str, wave: int) -> int | None:
-        """None: the plan does not have it there; it came later."""
+        """The place of a host; None: the plan does not have it in this wave, it joined later."""
         if not 0 <= wave < len(self._waves):
             return None
         hosts = self._waves[wave].hosts
@@ -76,13 +76,13 @@ class GridPlaces:
             return None
         return self._starts[wave] + within
 
-    def everyone(self) -> dict[str, int]:
-        """All hosts with their places: for who looks at all of them."""
+    def all_places(self) -> dict[str, int]:
+        """The places of all hosts, for callers that read all of them."""
         hosts = (host_id for wave in self._waves for host_id in wave.hosts)
         return {host_id: index for index, host_id in enumerate(hosts)}
 
     def span(self, wave: int) -> slice:
-        """Where the squares of a wave lie; empty: the plan has no such wave."""
+        """The places of a wave; empty: the plan has no such wave."""
         if not 0 <= wave < len(self._waves):
             return slice(0, 0)
         start = self._starts[wave]
@@ -99,23 +99,23 @@ class GridPlaces:
 
 
 def places_of(fleet_reader: FleetReader, rollout_id: str) -> GridPlaces:
-    """Raises: RolloutUnknown, BlobMissing."""
+    """The places of a rollout's plan. Raises: RolloutUnknown, BlobMissing."""
     tally = fleet_reader.tally(rollout_id).row
     return GridPlaces(fleet_reader.chart(tally.plan_digest).plan)
 
 
 def byte_of(state: str, left: bool, ordered: bool) -> int:
-    """What a square shows: who left, then its state, then that its order was taken back."""
+    """The byte of a square: skipped or waived first, then the state, then a withdrawn order."""
     if left:
         return LEFT
     return GRID_CODES[state] if ordered else UNORDERED
 
 
-# ── what changes ──────────────────────────────────────────────────────────────────────────────────
+# ── changes ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def changes(log: LogReader, places: GridPlaces, events: Iterable[Event]) -> list[GridChange]:
-    """What these events of one rollout did to its squares, in their order."""
+    """What these events of one rollout changed in its squares, in order."""
     found: list[GridChange] = []
     for event in events:
         if event.type in TYPES:
@@ -152,7 +152,7 @@ def _changes(fact: Struct, places: GridPlaces) -> Iterator[GridChange]:
 
 
 def encode_changes(position: int, found: Iterable[GridChange]) -> bytes:
-    """Changes as a line of text: the position, when the last soak ends, index and byte of each."""
+    """Encode changes as a line of text: position, end of the last soak, index and byte of each."""
     listed = [*found]
     due = max((item.soak_due for item in listed if item.soak_due is not None), default=None)
     words = pack(f"<{len(listed)}I", *(item.index << 8 | item.byte for item in listed))

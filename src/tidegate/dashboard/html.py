@@ -1,7 +1,7 @@
-"""Views become HTML: the templates, their filters, and the names of static files.
+"""Renders views to HTML: the templates, their filters, and the names of static files.
 
-Autoescape is on for all of them, undefined names are faults, nothing is inline: no script, no
-style. Static files are addressed by a digest of all of them, so that browsers may keep them.
+Autoescape is always on, undefined names are errors, and no script or style is inline. The address
+of a static file has a digest of all of them, so that browsers may cache it.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _DIGEST = re.compile(r"\bsha256:[0-9a-f]{64}\b")
 
 
 def render(template: str, frame: Frame, view: Struct | None = None) -> bytes:
-    """The page as bytes of HTML."""
+    """Render a page as bytes of HTML."""
     return _environment().get_template(template).render(frame=frame, view=view).encode()
 
 
 def render_part(template: str, view: Struct) -> bytes:
-    """A part of a page that the browser puts in its place."""
+    """Render a part of a page, which the browser inserts."""
     return _environment().get_template(template).render(view=view).encode()
 
 
@@ -79,7 +79,7 @@ def static_files() -> dict[str, tuple[str, bytes]]:
 
 @cache
 def fingerprint() -> str:
-    """Changes with any of the files: an address that was kept is never stale."""
+    """A digest that changes with any file, so that no cached address is ever stale."""
     digest = sha256()
     for name, (_, content) in static_files().items():
         digest.update(name.encode() + b"\0" + sha256(content).digest())
@@ -129,7 +129,7 @@ def short(digest: str) -> str:
 
 
 def shortened(text: str) -> str:
-    """A sentence with each digest in it cut to its beginning."""
+    """A sentence in which each digest is cut to its beginning."""
     return _DIGEST.sub(lambda found: short(found[0]), text)
 
 

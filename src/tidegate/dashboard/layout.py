@@ -1,4 +1,4 @@
-"""What pages have in common: the frame around a view, refusals as pages, forms that lead back."""
+"""What pages share: the frame around a view, errors as pages, forms that redirect."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from tidegate.api.feed.tail import Tail
 from tidegate.clock import Clock
 from tidegate.control.operations import promotion, protection
 from tidegate.control.operations.accounts import Accounts
-from tidegate.dashboard import components, view_models
+from tidegate.dashboard import components
 from tidegate.dashboard.html import render
+from tidegate.dashboard.view_models import form_screens
 from tidegate.domain.access import principals, roles, second_person, steps
 from tidegate.errors import TidegateError
 from tidegate.kernel.model import Position
@@ -89,11 +90,11 @@ Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
 OptionalReason = Annotated[str, Meta(max_length=1_024)]
 
 
-SortWish = Annotated[str, Meta(max_length=32)]  # a column of a list, with - for downwards
+SortWish = Annotated[str, Meta(max_length=32)]  # a column of a list; with - for descending order
 
 
 class PageQuery(inputs.Input, frozen=True, kw_only=True):
-    """What every page understands: what was just done, and how far the log must be."""
+    """The query of every page: a notice, and the position that the log must reach."""
 
     done: Annotated[str, Meta(max_length=32)] = ""
     min_position: Annotated[int, Meta(ge=0, le=2**53 - 1)] = 0
@@ -120,18 +121,18 @@ REASON: Final = components.Field(
 
 @dataclass(frozen=True, kw_only=True)
 class PageView:
-    """A screen with its view: what the frame needs to know."""
+    """A view, and what its frame needs to know."""
 
     template: str
     title: str
-    here: str  # the entry of the rail
+    here: str  # the current entry of the navigation
     view: Struct | None
     crumbs: tuple[components.Link, ...] = ()
     verbs: tuple[components.VerbButton, ...] = ()
-    about: str = ""  # whose changes make it stale; empty: everything does
-    still: bool = False  # it does not follow the log
-    redraws: bool = True  # it asks for itself again when something changed
-    forgets: tuple[str, ...] = ()  # members of the query that it does not ask for again
+    about: str = ""  # the tag of the events that make it stale; empty: any event
+    still: bool = False  # the page does not follow the log
+    redraws: bool = True  # whether the page reloads itself when something changed
+    forgets: tuple[str, ...] = ()  # members of the query that a reload leaves out
     headers: dict[str, str] = field(default_factory=dict)
 
 
@@ -139,7 +140,7 @@ Asked = routing.Request[Any, Any, Any]
 
 
 class Layout:
-    """Puts views into the frame that all pages share."""
+    """Renders views in the frame that all pages share."""
 
     def __init__(
         self, clock: Clock, accounts: Accounts, tail: Tail, cursors: paging.Cursors
@@ -152,7 +153,7 @@ class Layout:
     def answer(
         self, request: Asked, page: PageView, *, problem: TidegateError | None = None
     ) -> routing.Response:
-        """The page as HTML; ``problem`` says why what was asked for did not happen."""
+        """Render the page as HTML; ``problem`` is why a request failed."""
         principal = request.principal
         called = self._accounts.called(principal.id)
         path = request.arrived.path.decode("latin-1")
@@ -186,7 +187,7 @@ class Layout:
         done: str,
         page: Callable[[], PageView],
     ) -> routing.Response:
-        """Do what a form asks for, then lead to ``back``; refused, show the page and say why."""
+        """Run the command of a form and redirect to ``back``; show an error on the page."""
         try:
             position = do()
         except TidegateError as error:
@@ -202,7 +203,7 @@ class Layout:
         lead: Callable[[promotion.ChannelPromotion], tuple[str, str]],
         page: Callable[[], PageView],
     ) -> routing.Response:
-        """As ``attempt``; where it leads and what it says there follow from the result."""
+        """As ``attempt``, but the result determines the address and the notice."""
         try:
             result = do()
         except TidegateError as error:
@@ -215,7 +216,8 @@ class Layout:
     def further(self, request: Asked, last: str | None, **filters: str) -> str:
         """The cursor after ``last``, for a link with these filters.
 
-        A cursor is bound to the filters of its address; a notice that is shown once is not one.
+        A cursor is bound to the filters of its address; a notice that is shown once is not a
+        filter.
         """
         query = structs.replace(request.query, done="", **filters)
         asked = replace(request, query=query)
@@ -228,12 +230,12 @@ class Layout:
         return components.address(path, **filters, next=cursor) if cursor else ""
 
     def names(self, request: Asked) -> UserDirectory:
-        """Names of users, as the reader of this page sees them."""
+        """The names of users, as the reader of this page may see them."""
         return UserDirectory(self._accounts, request.principal.id)
 
 
 def _address(request: Asked, page: PageView) -> str:
-    """The page's own address, without what was only said once."""
+    """The page's own address, without notices that are shown once."""
     pairs = [
         (name, value)
         for name in type(request.query).__struct_fields__
@@ -249,17 +251,17 @@ def _stream(about: str) -> str:
 
 
 def lead_to_request(waits: second_person.SecondPersonNeeded) -> routing.Response:
-    """To the page of the request that was made instead of what was asked for."""
-    said = urlencode({"done": "requested", "min_position": waits.position})
+    """Redirect to the request that was made instead of the change."""
+    notice = urlencode({"done": "requested", "min_position": waits.position})
     assert isinstance(waits.request, protection.RequestShown)
-    return see_other(f"/approvals/{waits.request.request_id}?{said}")
+    return see_other(f"/approvals/{waits.request.request_id}?{notice}")
 
 
 def see_other(location: str, *cookies: str) -> routing.Response:
     return routing.Response(None, status=303, headers={"location": location}, cookies=cookies)
 
 
-# ── refusals ──────────────────────────────────────────────────────────────────────────────────────
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def to_form_error(error: TidegateError) -> components.FormError:
@@ -285,10 +287,10 @@ def sign_in_fields() -> tuple[components.Field, ...]:
 
 
 def error_page(error: TidegateError, address: bytes) -> routing.Response:
-    """A refusal as a page of the same status: nobody reads JSON there."""
+    """Render an error as a page with the same status."""
     status = problems.status_of(type(error))
     headers = {name.decode(): value.decode() for name, value in problems.headers_of(error)}
-    headers.pop("www-authenticate", None)  # a form asks for it, not the browser
+    headers.pop("www-authenticate", None)  # the sign-in form asks for it, not the browser
     view: Struct
     if isinstance(error, problems.Unauthenticated):
         template, title = "sign_in.html", "Sign in"
@@ -296,15 +298,15 @@ def error_page(error: TidegateError, address: bytes) -> routing.Response:
             *sign_in_fields(),
             components.Field(name="next", kind="hidden", value=address.decode("latin-1")),
         )
-        view = view_models.SignInPage(action="/signin", fields=fields, label="Sign in")
+        view = form_screens.SignInPage(action="/signin", fields=fields, label="Sign in")
     else:
         icon, title = LOST.get(status, ("warning", "That did not work"))
         template, fault = "error.html", to_form_error(error)
-        said = (fault.detail[:1].upper() + fault.detail[1:], *fault.notes)
+        parts = (fault.detail[:1].upper() + fault.detail[1:], *fault.notes)
         request = error.facts.get("request")
-        view = view_models.ErrorPage(
+        view = form_screens.ErrorPage(
             title=title,
-            text=". ".join(part for part in said if part),
+            text=". ".join(part for part in parts if part),
             icon=icon,
             code=fault.code,
             request=str(request) if status >= 500 and request else "",
@@ -328,7 +330,7 @@ def error_page(error: TidegateError, address: bytes) -> routing.Response:
 
 
 def form_error_page(error: TidegateError, address: bytes) -> routing.Response:
-    """The same for a form: who signs in again starts at the overview, not in the middle of it."""
+    """Render the error of a form: after signing in again, the user starts at the overview."""
     return error_page(error, b"/")
 
 
@@ -338,14 +340,14 @@ def form_error_page(error: TidegateError, address: bytes) -> routing.Response:
 def page_route(
     path: str, handler: Callable[..., Any], permission: routing.Permission
 ) -> routing.Route:
-    """A page."""
+    """A route that shows a page."""
     return routing.Route("GET", path, handler, permission, produces=HTML, fails=error_page)
 
 
 def action_route(
     path: str, handler: Callable[..., Any], permission: routing.Permission, *, urgent: bool = False
 ) -> routing.Route:
-    """What a form of a page asks for."""
+    """A route for a form of a page."""
     return routing.Route(
         "POST",
         path,
@@ -365,8 +367,8 @@ def step_route(
     step: steps.Step,
     scope: routing.ScopeOf | str | None = roles.EVERYWHERE,
 ) -> routing.Route:
-    """What a form of a page asks for: one step, with the step's permission and limits. ``scope``
-    None: only the operation knows on which one.
+    """A route for a form that takes one step, with the step's permission and limits. With ``scope``
+    None, only the operation knows the scope.
     """
     return routing.Route(
         "POST",
@@ -386,7 +388,7 @@ def step_route(
 
 
 def why_nowhere(principal: principals.Principal, step: steps.Step) -> str:
-    """Why somebody may take a step on no scope at all; empty: on some they may."""
+    """Why the principal may take a step on no scope at all; empty: they may on some."""
     if any(principal.may(verb, None) for verb in step.verbs):
         return ""
     return principals.describe_missing(principal, step.verbs, None)
@@ -400,7 +402,7 @@ def describe_grants(grants: tuple[roles.Grant, ...]) -> Iterator[str]:
 
 
 class UserDirectory:
-    """Names of users by their ids, each looked up once. Who is erased is called by the id."""
+    """The names of users by id, each read once. An erased user is shown by id."""
 
     def __init__(self, accounts: Accounts, reader: str) -> None:
         self._accounts = accounts

@@ -1,11 +1,11 @@
-"""The stream that a page listens to: where the log is, that the page is stale, which hosts moved.
+"""The stream that a page follows: the position of the log, that the page is stale, changed hosts.
 
     head    <position> <time>                 at least every few seconds: the live mark
     tide                                      something that the page is about has changed
-    hosts   <position> <soak due> <base64>    of a rollout's page: what its squares become
+    hosts   <position> <soak due> <base64>    of a rollout's page: the new bytes of its squares
 
-It never says what changed: the page asks for itself again, as whoever reads it, and morphs. Many
-changes in a short time become one.
+It does not say what changed: the page reloads itself with the permissions of its reader and merges
+the result. Many changes in a short time are sent as one.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from tidegate.web import authentication, inputs, routing
 
 HEARTBEAT_SECONDS = 8.0
 PACE_SECONDS = 0.4  # between two messages of one stream
-PACE_OF_ALL_SECONDS = 1.5  # of a page that everything concerns: it costs more to draw
+PACE_OF_ALL_SECONDS = 1.5  # for a page about all events, which is more expensive to render
 RETRY_MILLISECONDS = 1_000
 ROLLOUT = "rollout_id:"
 
 
 class LiveQuery(inputs.Input, frozen=True, kw_only=True):
-    about: Annotated[str, Meta(max_length=256)] = ""  # a tag; empty: everything
+    about: Annotated[str, Meta(max_length=256)] = ""  # a tag; empty: all events
 
 
 Following = routing.Request[inputs.Nothing, LiveQuery, inputs.Nothing]
@@ -50,7 +50,7 @@ async def live(
     accounts: Accounts,
     tail: Tail,
 ) -> routing.Response:
-    """Follow what a page is about."""
+    """Follow the changes that concern a page."""
     about = request.query.about
     places: grid_encoding.GridPlaces | None = None
     if about.startswith(ROLLOUT):
@@ -89,16 +89,16 @@ async def _stream(
             await asyncio.sleep(PACE_SECONDS if about else PACE_OF_ALL_SECONDS)
             entries = tail.since(seen)
             if entries is None:
-                return  # too far behind: the page connects again and starts afresh
+                return  # too far behind: the page reconnects and starts again
             if not entries:
                 continue
             if not await watch.holds(entry.event for entry in entries):
                 return
             seen = entries[-1].event.position
-            yield _said(log, entries, about, places) + _head(seen, clock)
+            yield _messages(log, entries, about, places) + _head(seen, clock)
 
 
-def _said(
+def _messages(
     log: LogReader,
     entries: Sequence[TailEntry],
     about: str,
@@ -107,17 +107,17 @@ def _said(
     events = [item.event for item in entries if not about or about in item.event.tags]
     if not events:
         return b""
-    said = b"event: tide\ndata: \n\n"
+    messages = b"event: tide\ndata: \n\n"
     if places is not None:
         try:
             found = grid_encoding.changes(log, places, events)
         except TidegateError:
-            return said  # a fact that this version cannot read: the page asks anew
+            return messages  # this version cannot decode the fact, so the page reloads
         if found:
-            said += b"event: hosts\ndata: %b\n\n" % grid_encoding.encode_changes(
+            messages += b"event: hosts\ndata: %b\n\n" % grid_encoding.encode_changes(
                 events[-1].position, found
             )
-    return said
+    return messages
 
 
 def _head(position: int, clock: Clock) -> bytes:

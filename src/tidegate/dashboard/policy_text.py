@@ -1,4 +1,4 @@
-"""A rollout policy as people read and write it: short JSON, and what each member means."""
+"""A rollout policy as people read and write it: short JSON, and the meaning of each member."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from msgspec import NODEFAULT, Struct, structs
 from tidegate.dashboard.components import Option
 from tidegate.domain.channels import default_policy, facts, policy_document
 
-SHOWN = (*policy_document.COMPLETED, "on_failure", "edges")  # also where they are at their default
+SHOWN = (*policy_document.COMPLETED, "on_failure", "edges")  # also if they have their default
 SHOWN_OF_WAVE = ("name", "soak_seconds", "converged_min")
 
 
 def to_text(policy: facts.ChannelPolicy) -> str:
-    """The policy with what it decides. What is left out is at its default, and means the same."""
+    """The policy without the members that have their defaults; it means the same."""
     written, usual = (
         policy_document.write_out(policy),
         policy_document.write_out(facts.ChannelPolicy()),
@@ -47,7 +47,7 @@ def example_text() -> str:
 
 
 def lay_out(members: dict[str, Any]) -> str:
-    """JSON with a line for each member, and for each object of a list."""
+    """Format JSON with a line for each member, and for each object of a list."""
     lines = [f"  {json.dumps(name)}: {_value(value)}" for name, value in members.items()]
     return "{\n" + ",\n".join(lines) + "\n}"
 
@@ -59,7 +59,7 @@ def _value(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-# ── what can be written ───────────────────────────────────────────────────────────────────────────
+# ── members of a policy ───────────────────────────────────────────────────────────────────────────
 
 
 @cache
@@ -91,7 +91,7 @@ def _default(value: Any) -> str:
 
 @cache
 def _meanings(name: str) -> dict[str, str]:
-    """The string below each member of a struct of the policy; none where the source is missing."""
+    """The text below each member of a policy's struct; empty if the source is missing."""
     try:
         tree = ast.parse(inspect.getsource(facts))
     except OSError:

@@ -16,7 +16,7 @@ from tidegate.web.decoding import BREAK_GLASS_FIELD
 def ask_second_person(
     button: VerbButton, caller: callers.Caller, channel: rows.Channel, *, whole: bool = True
 ) -> VerbButton:
-    """The verb as it works on this channel. ``whole``: whatever is filled in needs a request."""
+    """Adapt a verb to a protected channel. ``whole``: any input of the form needs a request."""
     if channel.protection is None:
         return button
     return replace(
@@ -33,21 +33,19 @@ def ask_if_protected(
     *,
     whole: bool = True,
 ) -> VerbButton:
-    """The same for a verb that concerns several channels: ``protected`` are those of them that are,
-    the one that asks for most first.
-    """
+    """Adapt a verb to several channels. ``protected`` has the protected ones, strictest first."""
     return ask_second_person(button, caller, protected[0], whole=whole) if protected else button
 
 
 def warn_of_end(button: VerbButton, channel: rows.Channel, what: str) -> VerbButton:
-    """A stop takes one person. The form says before that its end may take two."""
+    """Warn that a stop takes one person, but ending it may take two."""
     if channel.protection is None:
         return button
     return replace(button, asks=f"{channel.channel} is protected. {describe_end(what)}")
 
 
 def describe_end(what: str) -> str:
-    """Who ends a stop of a protected channel."""
+    """Who may end a stop of a protected channel."""
     return (
         f"You can end your own {what} alone. For other people that makes a request, which another "
         "person must approve."
@@ -55,7 +53,7 @@ def describe_end(what: str) -> str:
 
 
 def describe_asking(channel: rows.Channel, lead: str = " This makes") -> str:
-    """That a form makes a request, and how many must agree. Empty: the channel is not protected."""
+    """Say that a form makes a request, and who approves. Empty: the channel is not protected."""
     if channel.protection is None:
         return ""
     count = channel.protection.approvals
@@ -64,7 +62,7 @@ def describe_asking(channel: rows.Channel, lead: str = " This makes") -> str:
 
 
 def break_glass_fields(caller: callers.Caller, channel: rows.Channel) -> tuple[Field, ...]:
-    """The way past the approval, for people who may go it."""
+    """The fields of break-glass, for people who may use it."""
     protection = channel.protection
     if protection is None or not protection.break_glass:
         return ()

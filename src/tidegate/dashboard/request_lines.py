@@ -9,7 +9,8 @@ import msgspec
 
 from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard import components, layout, state_labels, view_models
+from tidegate.dashboard import components, layout, state_labels
+from tidegate.dashboard.view_models import channel_screens
 from tidegate.domain.access import callers, roles, scopes, steps
 from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.domain.requests import rows, states as request_states, words
@@ -18,7 +19,7 @@ REQUESTS_MAX = 100  # on one page
 
 
 class RequestLines:
-    """Makes the lines of one page: what several of them need is read once."""
+    """Builds the lines of one page. What several of them need is read once."""
 
     def __init__(
         self,
@@ -34,27 +35,27 @@ class RequestLines:
         self._people = people
         self._now = now
 
-    def list_open(self) -> tuple[view_models.ChannelRequestLine, ...]:
-        """Those that wait for somebody, the newest first."""
+    def list_open(self) -> tuple[channel_screens.ChannelRequestLine, ...]:
+        """The requests that wait for a decision, newest first."""
         return self._list(request_states.RequestState.WAITING, request_states.RequestState.APPROVED)
 
-    def list_to_review(self) -> tuple[view_models.ChannelRequestLine, ...]:
-        """What people did alone, and nobody reviewed yet."""
+    def list_to_review(self) -> tuple[channel_screens.ChannelRequestLine, ...]:
+        """Uses of break-glass that are not reviewed yet."""
         return self._list(request_states.RequestState.TO_REVIEW)
 
-    def list_ended(self) -> tuple[view_models.ChannelRequestLine, ...]:
-        """Those that were decided, the newest first."""
+    def list_ended(self) -> tuple[channel_screens.ChannelRequestLine, ...]:
+        """The requests that were decided, newest first."""
         found = self._reads.newest(rows.REQUESTS, "by_making", limit=REQUESTS_MAX)
-        shut = [
+        decided = [
             item
             for item in found
             if item.row.state not in (*request_states.OPEN, request_states.RequestState.TO_REVIEW)
         ]
-        return self._lines(shut)
+        return self._lines(decided)
 
     def _list(
         self, *states: request_states.RequestState
-    ) -> tuple[view_models.ChannelRequestLine, ...]:
+    ) -> tuple[channel_screens.ChannelRequestLine, ...]:
         found: list[Found[rows.ChannelRequest]] = []
         for state in states:
             found += self._reads.newest(
@@ -64,7 +65,7 @@ class RequestLines:
 
     def _lines(
         self, found: Sequence[Found[rows.ChannelRequest]]
-    ) -> tuple[view_models.ChannelRequestLine, ...]:
+    ) -> tuple[channel_screens.ChannelRequestLine, ...]:
         principal = self._caller.principal
         return tuple(
             self.line(item)
@@ -74,9 +75,9 @@ class RequestLines:
 
     def line(
         self, found: Found[rows.ChannelRequest], hosts: int | None = None
-    ) -> view_models.ChannelRequestLine:
-        """One request, against its channel as it is now. ``hosts``: of the plan, if they moved: who
-        decides confirms them.
+    ) -> channel_screens.ChannelRequestLine:
+        """One request, compared with its channel as it is now. ``hosts``: how many hosts the plan
+        has, if that changed; the approver confirms it.
         """
         row = found.row
         shown = self._guard.show(found)
@@ -86,7 +87,7 @@ class RequestLines:
             and row.expires_at <= self._now
         )
         state = request_states.RequestState.EXPIRED if is_late else row.state
-        return view_models.ChannelRequestLine(
+        return channel_screens.ChannelRequestLine(
             request_id=row.request_id,
             channel=row.channel,
             title=title_of(row),
@@ -113,19 +114,19 @@ class RequestLines:
             return ""
         needed = row.approvals_needed
         by = ", ".join(map(self._people, row.approvals))
-        said = f"{len(row.approvals)} of {needed} approval{'' if needed == 1 else 's'}"
-        return f"{said}: {by}" if by else said
+        sentence = f"{len(row.approvals)} of {needed} approval{'' if needed == 1 else 's'}"
+        return f"{sentence}: {by}" if by else sentence
 
     def _ended(self, row: rows.ChannelRequest) -> str:
         if not row.ended_by or row.state in request_states.OPEN:
             return ""
         verdict = "accepted" if row.accepted else "disputed"
         verdict = "" if row.accepted is None else verdict
-        said = [self._people(row.ended_by), verdict, row.ended_reason]
-        return ": ".join(part for part in said if part)
+        parts = [self._people(row.ended_by), verdict, row.ended_reason]
+        return ": ".join(part for part in parts if part)
 
     def _links(self, row: rows.ChannelRequest) -> tuple[components.Link, ...]:
-        """What an approver looks at first."""
+        """Links to what an approver checks first."""
         links = [components.Link(f"Channel {row.channel}", f"/channels/{row.channel}")]
         release = row.command.get("release_id") or row.command.get("to")
         if release:
@@ -160,7 +161,7 @@ class RequestLines:
         return self._caller.why_not(step, scopes.channel_scope(row.channel))
 
     def _why_not_other(self, step: steps.Step, row: rows.ChannelRequest, verb: str) -> str:
-        """The same for what only another person does."""
+        """As ``_why_not``, for steps that only another person may take."""
         why = self._why_not(step, row)
         if not why and row.by == self._caller.id:
             why = f"You made this request; another person must {verb} it."
@@ -184,9 +185,9 @@ class RequestLines:
             if last
             else "More people must approve it before it is carried out.",
             fields=(
-                *_named(row),
+                *_request_fields(row),
                 _hidden("digest", row.digest or "-"),
-                *_confirmed(hosts),
+                *_hosts_fields(hosts),
                 layout.OPTIONAL_REASON,
             ),
             why=why,
@@ -201,7 +202,7 @@ class RequestLines:
             action="/approvals/reject",
             title=f"Reject {row.request_id}?",
             text="Nothing is changed. The person who asked sees your reason.",
-            fields=(*_named(row), layout.REASON),
+            fields=(*_request_fields(row), layout.REASON),
             why=self._why_not(steps.REJECT_REQUEST, row),
             danger=True,
         )
@@ -213,7 +214,7 @@ class RequestLines:
             icon="undo",
             action="/approvals/withdraw",
             title=f"Take {row.request_id} back?",
-            fields=(*_named(row), layout.OPTIONAL_REASON),
+            fields=(*_request_fields(row), layout.OPTIONAL_REASON),
             why=self._why_not(steps.WITHDRAW_REQUEST, row),
         )
 
@@ -225,7 +226,7 @@ class RequestLines:
             action="/approvals/run",
             title=f"{title_of(row)} now?",
             text="Enough people approved it. It is carried out as the person who asked for it.",
-            fields=(*_named(row), *_confirmed(hosts)),
+            fields=(*_request_fields(row), *_hosts_fields(hosts)),
             why=self._why_not(steps.RUN_REQUEST, row),
             first=True,
         )
@@ -239,25 +240,29 @@ class RequestLines:
             action="/approvals/review",
             title="Was it right?" if accepted else "Was it wrong?",
             text="Your review undoes nothing. It is recorded in the log.",
-            fields=(*_named(row), _hidden("accepted", str(accepted).lower()), layout.REASON),
+            fields=(
+                *_request_fields(row),
+                _hidden("accepted", str(accepted).lower()),
+                layout.REASON,
+            ),
             why=self._why_not_other(steps.REVIEW_REQUEST, row, "review"),
             danger=not accepted,
             first=accepted,
         )
 
 
-def _named(row: rows.ChannelRequest) -> tuple[components.Field, ...]:
+def _request_fields(row: rows.ChannelRequest) -> tuple[components.Field, ...]:
     return (_hidden("request_id", row.request_id),)
 
 
-def _confirmed(hosts: int | None) -> tuple[components.Field, ...]:
+def _hosts_fields(hosts: int | None) -> tuple[components.Field, ...]:
     return () if hosts is None else (_hidden("hosts", str(hosts)),)
 
 
 def title_of(row: rows.ChannelRequest) -> str:
     """What a request asks for, as a title."""
-    said = words.describe_request(row.kind, row.channel, row.command)
-    return said[:1].upper() + said[1:]
+    sentence = words.describe_request(row.kind, row.channel, row.command)
+    return sentence[:1].upper() + sentence[1:]
 
 
 def _hidden(name: str, value: str) -> components.Field:

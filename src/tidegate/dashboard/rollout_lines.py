@@ -1,4 +1,4 @@
-"""Rollouts in a line: bar, counts and what they wait for, from tallies and never from hosts."""
+"""Rollouts as lines of a list: bar, counts and what they wait for. Reads tallies, never hosts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,12 @@ from typing import Any
 from msgspec import structs
 
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, state_labels, view_models
+from tidegate.dashboard import components, state_labels
+from tidegate.dashboard.view_models import rollout_screens
 from tidegate.domain.hosts.states import SETTLED, HostState
 from tidegate.domain.rollouts import rows, states
 
-# What is done first, then what went wrong, then what is under way: a bar reads like a shore.
+# Order of the parts of a bar: what is done, what failed, what is under way.
 ORDER = (
     HostState.CONVERGED,
     HostState.DEFERRED,
@@ -23,11 +24,11 @@ ORDER = (
     HostState.PENDING,
 )
 BAD = (HostState.FAILED, HostState.REVERTED)
-BATCH = 30  # rows of three kinds asked for at once
+BATCH = 30  # rows of three kinds that are read at once
 
 
 def wave_parts(wave: rows.WaveTally) -> list[tuple[str, str, int]]:
-    """A wave as parts of a bar. Who left counts as done: the wave does not wait for it."""
+    """The parts of a wave's bar. Skipped and waived hosts count as done: the wave ignores them."""
     parts = [
         (state_labels.HOSTS[state].tone, state_labels.HOSTS[state].word, wave.states.get(state, 0))
         for state in ORDER
@@ -36,12 +37,13 @@ def wave_parts(wave: rows.WaveTally) -> list[tuple[str, str, int]]:
 
 
 LEFT = "left"  # of a square in the grid: waived or skipped
-# What a bar shows from the left, by the names of the grid; who has no order is the blank rest.
+# What a bar shows from the left, by the names of the grid. Hosts without an order are the blank
+# rest.
 BAR_ORDER = (*map(str, ORDER[:2]), LEFT, *map(str, ORDER[2:]))
 
 
 def bar_place(name: str) -> int:
-    """Where a state of the grid is in the bar of a wave; after the others: it is not drawn."""
+    """The place of a grid state in a wave's bar; a place after the others is not drawn."""
     return BAR_ORDER.index(name) if name in BAR_ORDER else len(BAR_ORDER)
 
 
@@ -62,7 +64,7 @@ def marks(tally: rows.RolloutTally) -> tuple[components.Chip, ...]:
     """What is true of a rollout in addition to its state or outcome."""
     found: list[components.Chip] = []
     dispatches = tally.state in states.DISPATCHABLE
-    if dispatches and tally.halted_at is not None:  # after that it says that it stopped
+    if dispatches and tally.halted_at is not None:  # later, the state itself says that it stopped
         found.append(state_labels.HALTED)
     if dispatches and tally.paused_at is not None:
         found.append(state_labels.PAUSED)
@@ -72,7 +74,7 @@ def marks(tally: rows.RolloutTally) -> tuple[components.Chip, ...]:
 
 
 def state_chip(rollout: rows.Rollout, tally: rows.RolloutTally | None) -> components.Chip:
-    """How it ended; before that, what it does now. The words are those of docs/rollouts.md."""
+    """How the rollout ended, or what it does now, in the words of docs/rollouts.md."""
     if tally is not None and tally.outcome is not None:
         return state_labels.OUTCOMES[tally.outcome]
     chip = state_labels.ROLLOUTS[rollout.state]
@@ -82,22 +84,22 @@ def state_chip(rollout: rows.Rollout, tally: rows.RolloutTally | None) -> compon
 
 
 def describe_stop(tally: rows.RolloutTally) -> str:
-    """Which host stopped it, and whether that host rolled back."""
+    """Which host halted the rollout, and whether that host rolled back."""
     how = "rolled back" if tally.state is states.RolloutState.REVERTED else "failed"
     return f"{tally.halted_by or 'a host'} {how}"
 
 
 def summary(
     rollout: rows.Rollout, tally: rows.RolloutTally | None, gates: rows.RolloutGates | None
-) -> view_models.RolloutLine:
-    """A rollout in a line."""
+) -> rollout_screens.RolloutLine:
+    """Summarize a rollout in a line."""
     waves: Sequence[rows.WaveTally] = () if tally is None else tally.waves
     hosts = sum(wave.hosts for wave in waves)
     done = sum(map(count_settled, waves))
     current = waves[rollout.current_wave] if rollout.current_wave < len(waves) else None
     blocked = () if gates is None else gates.blocked
     is_open = rollout.in_flight is not None
-    return view_models.RolloutLine(
+    return rollout_screens.RolloutLine(
         rollout_id=rollout.rollout_id,
         channel=rollout.channel,
         target_ref=rollout.target_ref,
@@ -127,10 +129,10 @@ def _took(tally: rows.RolloutTally | None) -> int | None:
 
 def summaries(
     reads: Reads, rollouts: Iterable[rows.Rollout]
-) -> tuple[view_models.RolloutLine, ...]:
-    """Rollouts in lines, newest first."""
+) -> tuple[rollout_screens.RolloutLine, ...]:
+    """Summarize rollouts, newest first."""
     ordered = sorted(rollouts, key=lambda item: item.opened_at, reverse=True)
-    lines: list[view_models.RolloutLine] = []
+    lines: list[rollout_screens.RolloutLine] = []
     for start in range(0, len(ordered), BATCH):
         batch = ordered[start : start + BATCH]
         wanted: list[tuple[Any, type[Any]]] = []

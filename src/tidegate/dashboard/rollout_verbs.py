@@ -1,10 +1,11 @@
-"""The verbs of a rollout: which can be used now, and why the others cannot."""
+"""The buttons of a rollout: which can be used now, and why the others cannot."""
 
 from __future__ import annotations
 
 from tidegate.control.queries.ladder import Ladder
 from tidegate.control.queries.reads import Found
-from tidegate.dashboard import channel_verbs, components, layout, rollout_lines, view_models
+from tidegate.dashboard import channel_verbs, components, layout, rollout_lines
+from tidegate.dashboard.view_models import rollout_screens
 from tidegate.domain.access import callers, principals, roles, scopes, steps
 from tidegate.domain.releases import rows as release_rows
 from tidegate.domain.rollouts import clearance, rows, states, tallies
@@ -14,10 +15,10 @@ def verbs_of(
     principal: principals.Principal,
     rollout: Found[rows.Rollout],
     tally: rows.RolloutTally,
-    troubled: tuple[view_models.HostLine, ...],
+    troubled: tuple[rollout_screens.HostLine, ...],
 ) -> tuple[components.VerbButton, ...]:
-    """Pause, resume, clear, retry, skip, override, pass waves and abort; each says why it cannot
-    be used.
+    """Pause, resume, clear, retry, skip, override, start or skip waves, and abort. Each has a
+    reason if it cannot be used now.
     """
     path = f"/rollouts/{tally.rollout_id}"
     name = tally.rollout_id
@@ -128,7 +129,7 @@ def roll_back(
 
 
 def _describe_state(row: rows.Rollout, tally: rows.RolloutTally) -> str:
-    """What it does or how it ended, as a sentence with the words of its page."""
+    """What the rollout does or how it ended, as a sentence with the words of its page."""
     word = rollout_lines.state_chip(row, tally).word
     if tally.state in states.CLEARABLE:
         return f"{word}."
@@ -176,7 +177,7 @@ def _waves(
     tally: rows.RolloutTally,
     forbidden: str,
 ) -> tuple[components.VerbButton, ...]:
-    """Continue a manual wave; continue without a wave, or without waiting for any."""
+    """Continue a manual wave; skip a wave; start all waves."""
     path, name = f"/rollouts/{tally.rollout_id}", tally.rollout_id
     scope = scopes.channel_scope(tally.channel)
     barred = ""
@@ -244,7 +245,7 @@ def _waves(
 
 
 def _clear(
-    path: str, version: int, troubled: tuple[view_models.HostLine, ...], why: str
+    path: str, version: int, troubled: tuple[rollout_screens.HostLine, ...], why: str
 ) -> components.VerbButton:
     bad = ", ".join(line.host_id for line in troubled[: clearance.WAIVED_MAX])
     return components.VerbButton(

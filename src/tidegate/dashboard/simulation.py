@@ -1,10 +1,9 @@
-"""Simulate: a rollout is played seed by seed while somebody watches, and drawn after each.
+"""Simulates a rollout run by run while the user watches, and draws the result after each.
 
-    page ──▶ /plan/forecast?runs=1 ──▶ a picture of one run ──▶ …?runs=2 ──▶ … ──▶ RUNS of them
+    page ──▶ /plan/forecast?runs=1 ──▶ a chart of one run ──▶ …?runs=2 ──▶ … ──▶ all RUNS
 
-The browser asks for one run more until all are played: that is the progress one sees, and who
-leaves the page stops it. What was played is kept until others simulate, so that each request
-plays a single run.
+The browser requests one more run until all are done, which shows progress, and leaving the page
+stops it. Results are cached until others simulate, so that each request simulates a single run.
 """
 
 from __future__ import annotations
@@ -18,11 +17,12 @@ from urllib.parse import urlencode
 from msgspec import Meta, Struct, structs
 
 from tidegate.control.fleet.reader import FleetReader
-from tidegate.control.operations.promotion import Promotions
+from tidegate.control.operations.promotion_planning import Promotions
 from tidegate.control.queries import forecasts
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, forms, layout, view_models
+from tidegate.dashboard import components, forms, layout
 from tidegate.dashboard.html import render_part, seconds
+from tidegate.dashboard.view_models import plan_screens
 from tidegate.domain.access import roles, scopes
 from tidegate.domain.channels import refusals, rows
 from tidegate.domain.planner import Plan
@@ -32,8 +32,8 @@ from tidegate.lru import LruCache
 from tidegate.web import inputs, routing
 
 RUNS: Final = 12
-KEPT_MAX = 4  # simulations of which the runs are kept
-TURN_SECONDS_MAX = 20.0  # one is played at a time: a server has other things to do
+KEPT_MAX = 4  # simulations whose runs are cached
+TURN_SECONDS_MAX = 20.0  # one at a time, because a server has other work
 TICKS = 6
 MOMENTS_MAX = 30
 FAILING_MAX = 20
@@ -63,9 +63,10 @@ _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_4
 class ForecastQuery(inputs.Input, frozen=True, kw_only=True):
     channel: Annotated[str, Meta(min_length=1, max_length=63)]
     luck: Annotated[str, Meta(pattern="^(none|history|usual|bad)$")] = "none"
-    failing: Annotated[str, Meta(max_length=2_000)] = ""  # names with commas between them
+    failing: Annotated[str, Meta(max_length=2_000)] = ""  # names separated by commas
     seed: Annotated[int, Meta(ge=0, le=999_999)] = 1
-    start_at: Annotated[str, Meta(max_length=40)] = ""  # no order before; without an offset UTC
+    # No order is sent earlier; without an offset UTC.
+    start_at: Annotated[str, Meta(max_length=40)] = ""
     runs: Annotated[int, Meta(ge=1, le=RUNS)] = 1
 
 
@@ -73,12 +74,12 @@ Asked = routing.Request[inputs.Nothing, ForecastQuery, inputs.Nothing]
 
 
 def forecast(request: Asked, simulations: Simulations) -> routing.Response:
-    """So many runs, drawn; the part asks for the next by itself."""
+    """Draw the first runs; the response requests the next one by itself."""
     query = request.query
     try:
         played = simulations.play(query)
     except TidegateError as error:
-        part = view_models.SimulationPart(wanted=RUNS, fault=error.detail)
+        part = plan_screens.SimulationPart(wanted=RUNS, fault=error.detail)
     else:
         part = part_of(played, _next(query))
     return routing.Response(render_part("simulation.html", part), media=layout.UTF8)
@@ -94,7 +95,7 @@ def address(query: ForecastQuery) -> str:
     return "/plan/forecast?" + urlencode(structs.asdict(query))
 
 
-# ── playing ───────────────────────────────────────────────────────────────────────────────────────
+# ── running ───────────────────────────────────────────────────────────────────────────────────────
 
 
 class Simulation(Struct):
@@ -108,7 +109,7 @@ class Simulation(Struct):
 
 
 class Simulations:
-    """Simulations that somebody looks at. One run is played at a time."""
+    """The simulations that users watch. One run at a time."""
 
     def __init__(
         self,
@@ -121,31 +122,31 @@ class Simulations:
         self._fleet_reader = fleet_reader
         self._promotions = promotions
         self._forecast = forecast
-        self._kept: LruCache[tuple[object, ...], Simulation] = LruCache(KEPT_MAX)
-        self._turn = Lock()
+        self._cached: LruCache[tuple[object, ...], Simulation] = LruCache(KEPT_MAX)
+        self._lock = Lock()
 
     def play(self, query: ForecastQuery) -> tuple[forecasts.Forecast, ...]:
-        """The first runs of this simulation; what was not played yet is.
+        """Return the first runs of a simulation, and simulate those that are not cached.
 
         Raises:
-            NotFound, InvalidInput, InvalidRequest, MalformedPolicy: there is nothing to play.
-            Unavailable: others simulate.
+            NotFound, InvalidInput, InvalidRequest, MalformedPolicy: nothing can be simulated.
+            Unavailable: others simulate now.
         """
         key = (query.channel, query.luck, query.failing, query.seed, query.start_at)
-        if not self._turn.acquire(timeout=TURN_SECONDS_MAX):
-            raise Unavailable("others simulate at this moment; try again in a while")
+        if not self._lock.acquire(timeout=TURN_SECONDS_MAX):
+            raise Unavailable("another simulation is running; try again later")
         try:
-            play = self._kept.find(key)
+            play = self._cached.find(key)
             if play is None or query.runs == 1:
                 play = self._begin(query)
             while len(play.runs) < query.runs:
                 seeds = (query.seed + len(play.runs),)
                 run = self._forecast(play.channel, play.plan, play.odds, seeds, play.conditions)
                 play.runs.append(run)
-            self._kept.keep(key, play)
+            self._cached.keep(key, play)
             return tuple(play.runs[: query.runs])
         finally:
-            self._turn.release()
+            self._lock.release()
 
     def _begin(self, query: ForecastQuery) -> Simulation:
         found = self._reads.find(rows.channel_key(query.channel), rows.Channel)
@@ -168,11 +169,11 @@ class Simulations:
 # ── drawing ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def part_of(runs: Sequence[forecasts.Forecast], following: str) -> view_models.SimulationPart:
-    """Runs as lanes on one time axis: where each wave usually ends, at worst, and run by run."""
+def part_of(runs: Sequence[forecasts.Forecast], following: str) -> plan_screens.SimulationPart:
+    """Draw runs on one time axis: where each wave usually ends, at worst, and in each run."""
     first = runs[0]
     axis = Axis.of(runs)
-    return view_models.SimulationPart(
+    return plan_screens.SimulationPart(
         runs=len(runs),
         wanted=RUNS,
         next=following,
@@ -192,13 +193,13 @@ def part_of(runs: Sequence[forecasts.Forecast], following: str) -> view_models.S
         failed_worst=max(run.failed.worst for run in runs),
         lasts=format_duration(median_low([run.seconds for run in runs])),
         lasts_worst=format_duration(axis.end),
-        said=tuple(_told(moment) for moment in first.timeline[:MOMENTS_MAX]),
-        said_more=max(0, len(first.timeline) - MOMENTS_MAX),
+        timeline=tuple(_timeline_entry(moment) for moment in first.timeline[:MOMENTS_MAX]),
+        timeline_more=max(0, len(first.timeline) - MOMENTS_MAX),
     )
 
 
 class Axis(Struct, frozen=True):
-    """The time that is drawn. A wait that is longer than all that follows is cut to its end."""
+    """The time that is drawn. A wait longer than everything after it is cut."""
 
     begin: int
     first_start: int
@@ -217,21 +218,21 @@ class Axis(Struct, frozen=True):
     def width(self, seconds: int) -> float:
         return round(seconds * 100 / (self.end - self.begin), 3)
 
-    def ticks(self) -> tuple[view_models.AxisTick, ...]:
+    def ticks(self) -> tuple[plan_screens.AxisTick, ...]:
         """Round times at even distances, from the opening, or from the first start if it is cut."""
         origin = self.first_start if self.begin else 0
         whole = self.end - origin
         step = next((step for step in _STEPS if whole / step <= TICKS), -(-whole // TICKS))
         name = "first start" if self.begin else "opened"
         return tuple(
-            view_models.AxisTick(
+            plan_screens.AxisTick(
                 self.x(at), f"+{format_duration(at - origin)}" if at > origin else name
             )
             for at in range(origin, self.end, step)
         )
 
 
-def _lane(number: int, runs: Sequence[forecasts.Forecast], axis: Axis) -> view_models.WaveLane:
+def _lane(number: int, runs: Sequence[forecasts.Forecast], axis: Axis) -> plan_screens.WaveLane:
     wave = runs[0].waves[number]
     ends = _wave_ends(number, runs)
     starts = _wave_ends(number - 1, runs) if number else [axis.first_start] * len(runs)
@@ -241,7 +242,7 @@ def _lane(number: int, runs: Sequence[forecasts.Forecast], axis: Axis) -> view_m
     worst = max(ends, default=end)
     failed = median_low([run.waves[number].failed.median for run in runs])
     failed_worst = max(run.waves[number].failed.worst for run in runs)
-    return view_models.WaveLane(
+    return plan_screens.WaveLane(
         number=number,
         name=wave.name or "all",
         hosts=wave.hosts,
@@ -251,13 +252,13 @@ def _lane(number: int, runs: Sequence[forecasts.Forecast], axis: Axis) -> view_m
         worst=axis.width(max(0, worst - end)),
         marks=(
             *(
-                view_models.RunMark(
+                plan_screens.RunMark(
                     axis.x(at), "good", f"a run ends it after {format_duration(at)}"
                 )
                 for at in ends
             ),
             *(
-                view_models.RunMark(axis.x(at), "bad", f"a run stops after {format_duration(at)}")
+                plan_screens.RunMark(axis.x(at), "bad", f"a run stops after {format_duration(at)}")
                 for at in stops
             ),
         ),
@@ -270,7 +271,7 @@ def _lane(number: int, runs: Sequence[forecasts.Forecast], axis: Axis) -> view_m
     )
 
 
-def _held(run: forecasts.Forecast, axis: Axis) -> tuple[view_models.HeldLane, ...]:
+def _held(run: forecasts.Forecast, axis: Axis) -> tuple[plan_screens.HeldLane, ...]:
     """When hosts get no order: a lane for the start, for freezes, and for each window."""
     found: dict[tuple[str, str], list[forecasts.HeldStretch]] = {}
     for item in run.held:
@@ -278,7 +279,7 @@ def _held(run: forecasts.Forecast, axis: Axis) -> tuple[view_models.HeldLane, ..
             continue
         found.setdefault((item.by, item.window_id), []).append(item)
     return tuple(
-        view_models.HeldLane(
+        plan_screens.HeldLane(
             by=by,
             name=f"Window {window_id}" if window_id else HELD_BY[by],
             hosts=max(item.hosts for item in items),
@@ -289,10 +290,10 @@ def _held(run: forecasts.Forecast, axis: Axis) -> tuple[view_models.HeldLane, ..
     )
 
 
-def _span(item: forecasts.HeldStretch, axis: Axis) -> view_models.HeldSpan:
+def _span(item: forecasts.HeldStretch, axis: Axis) -> plan_screens.HeldSpan:
     begins, ends = (format_duration(at) for at in (item.begins, item.ends))
     hosts = f"{item.hosts:,} host{'' if item.hosts == 1 else 's'}"
-    return view_models.HeldSpan(
+    return plan_screens.HeldSpan(
         x=axis.x(item.begins),
         width=axis.width(item.ends - max(item.begins, axis.begin)),
         title=f"{hosts} without orders from {begins} to {ends}",
@@ -316,13 +317,13 @@ def describe_history(history: forecasts.RolloutHistory) -> str:
     ]
     rollouts = "rollout" if history.rollouts == 1 else f"{history.rollouts} rollouts"
     rates = rates or ["none failed"]
-    said = f"Of {history.hosts:,} hosts in the last {rollouts} here {', '.join(rates)}."
+    sentence = f"Of {history.hosts:,} hosts in the last {rollouts} here {', '.join(rates)}."
     if history.activation is None:
-        return said
+        return sentence
     least, most = (format_duration(round(count) or 1) for count in history.activation)
     if history.activation[1] < 1:
-        return f"{said} A switch took less than 1 s."
-    return f"{said} A switch took {least if least == most else f'{least} to {most}'}."
+        return f"{sentence} A switch took less than 1 s."
+    return f"{sentence} A switch took {least if least == most else f'{least} to {most}'}."
 
 
 def _wave_ends(number: int, runs: Sequence[forecasts.Forecast]) -> list[int]:
@@ -331,19 +332,21 @@ def _wave_ends(number: int, runs: Sequence[forecasts.Forecast]) -> list[int]:
 
 
 def _stopped_in(run: forecasts.Forecast) -> int | None:
-    """The wave in which a run came to a stop; None: it went through."""
+    """The wave in which a run halted; None: it completed."""
     if run.state == RolloutState.TERMINAL:
         return None
     numbers = (number for number, wave in enumerate(run.waves) if wave.seconds is None)
     return next(numbers, len(run.waves) - 1)
 
 
-def _ends(runs: Sequence[forecasts.Forecast]) -> tuple[view_models.OutcomeCount, ...]:
+def _ends(runs: Sequence[forecasts.Forecast]) -> tuple[plan_screens.OutcomeCount, ...]:
     found: dict[str, int] = {}
     for run in runs:
         found[run.state] = found.get(run.state, 0) + 1
     ordered = sorted(found.items(), key=lambda item: (item[0] != RolloutState.TERMINAL, -item[1]))
-    return tuple(view_models.OutcomeCount(chip=_end(state), runs=count) for state, count in ordered)
+    return tuple(
+        plan_screens.OutcomeCount(chip=_end(state), runs=count) for state, count in ordered
+    )
 
 
 def _end(state: str) -> components.Chip:
@@ -377,15 +380,16 @@ _LOOKS = (
 _SENTENCES = ("opened", "wave", "the rollout", "the first", "halted")
 
 
-def _told(moment: forecasts.Moment) -> components.TimelineEntry:
+def _timeline_entry(moment: forecasts.Moment) -> components.TimelineEntry:
     icon, tone = next((look for word, look in _LOOKS if word in moment.what), ("dots", "idle"))
-    begins = moment.what.startswith(_SENTENCES)  # else with a host's name, which stays as it is
-    said = moment.what[:1].upper() + moment.what[1:] if begins else moment.what
-    return components.TimelineEntry(icon, tone, said, format_duration(moment.seconds), None, 0)
+    # Other texts begin with a host's name, which keeps its case.
+    begins = moment.what.startswith(_SENTENCES)
+    sentence = moment.what[:1].upper() + moment.what[1:] if begins else moment.what
+    return components.TimelineEntry(icon, tone, sentence, format_duration(moment.seconds), None, 0)
 
 
 def format_duration(count: int) -> str:
-    """A duration in two units: 1 h 05 min."""
+    """Format a duration in two units: 1 h 05 min."""
     minutes, rest = divmod(count, 60)
     hours, minutes = divmod(minutes, 60)
     if hours:

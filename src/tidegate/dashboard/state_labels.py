@@ -1,4 +1,4 @@
-"""How each state looks: its glyph, its tone and its word. The one table of it."""
+"""The only table of how each state looks: its glyph, tone and word."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HOSTS: Final[Mapping[HostState, Chip]] = MappingProxyType(
         HostState.REVERTED: Chip("undo", "back", "Rolled back", "runs again what ran before"),
     }
 )
-# The byte of a host in the packed grid is its place in this list: the browser reads the same one.
+# The byte of a host in the encoded grid is its index in this list. The browser uses the same list.
 GRID: Final = (
     ("unordered", UNORDERED),
     *((str(state), chip) for state, chip in HOSTS.items()),

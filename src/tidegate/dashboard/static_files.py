@@ -1,4 +1,4 @@
-"""Static files: our own and the vendored ones, under an address that changes with any of them."""
+"""Serves static files under an address that changes with any of them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class StaticFilePath(inputs.Input, frozen=True):
 def static(
     request: routing.Request[StaticFilePath, inputs.Nothing, inputs.Nothing],
 ) -> routing.Response:
-    """A file of the dashboard."""
+    """Get a file of the dashboard."""
     found = static_files().get(request.path.name)
     if found is None:
         raise problems.NoSuchPath(f"there is no file {request.path.name}")

@@ -1,4 +1,4 @@
-"""Maintenance windows in one line each, for the pages that list them."""
+"""Maintenance windows as lines of a list."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from datetime import datetime, timedelta
 
 from tidegate.control.operations.windows import Occurrence
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, view_models
+from tidegate.dashboard import components
+from tidegate.dashboard.view_models import form_screens
 from tidegate.domain.windows import evaluation, facts, rows as window_rows, sentences
 
 WINDOWS_MAX = 64
-RULES = (  # that a form offers; people read the words
+RULES = (  # offered by a form; people see the words
     components.Option("", "once"),
     components.Option("FREQ=DAILY", "every day"),
     components.Option("FREQ=WEEKLY;BYDAY=MO,TU,WE,TH,FR", "Monday to Friday"),
@@ -20,13 +21,13 @@ RULES = (  # that a form offers; people read the words
     components.Option("FREQ=MONTHLY", "every month"),
     components.Option("FREQ=MONTHLY;BYDAY=-1SU", "on the last Sunday of a month"),
 )
-LEAST_WIDTH = 1.0  # percent of the axis: a short occurrence among rare ones is still seen
+LEAST_WIDTH = 1.0  # percent of the axis, so that a short occurrence stays visible
 
 
 def list_lines(
     reads: Reads, now: datetime, shows: Callable[[window_rows.Window], bool]
 ) -> tuple[components.Option, ...]:
-    """The windows of which ``shows`` is true, by name."""
+    """The windows for which ``shows`` is true, by name."""
     rows = [item.row for item in reads.range(window_rows.WINDOWS, limit=WINDOWS_MAX)]
     return tuple(
         components.Option(row.window_id, row.window_id, _describe(row, now))
@@ -60,8 +61,8 @@ def describe_scope(row: facts.WindowSpec) -> str:
 
 def draw_openings(
     occurrences: Sequence[Occurrence], now: datetime, kind: facts.WindowKind
-) -> tuple[view_models.OpeningLine, ...]:
-    """Occurrences on one axis, from now to the end of the last one."""
+) -> tuple[form_screens.OpeningLine, ...]:
+    """Draw occurrences on one axis, from now to the end of the last one."""
     if not occurrences:
         return ()
     whole = max(1.0, (occurrences[-1].ends_at - now).total_seconds())
@@ -69,11 +70,11 @@ def draw_openings(
     return tuple(_opening(item, now, whole, tone) for item in occurrences)
 
 
-def _opening(item: Occurrence, now: datetime, whole: float, tone: str) -> view_models.OpeningLine:
+def _opening(item: Occurrence, now: datetime, whole: float, tone: str) -> form_screens.OpeningLine:
     start = max(0.0, (item.starts_at - now).total_seconds())
     length = (item.ends_at - now).total_seconds() - start
     width = max(LEAST_WIDTH, round(100 * length / whole, 2))
-    return view_models.OpeningLine(
+    return form_screens.OpeningLine(
         starts=item.starts,
         ends=_without_day(item.ends, item.starts),
         at=item.starts_at,
@@ -85,6 +86,6 @@ def _opening(item: Occurrence, now: datetime, whole: float, tone: str) -> view_m
 
 
 def _without_day(end: str, start: str) -> str:
-    """The end of an occurrence; on the day of its start the time is enough."""
+    """The end of an occurrence; on the day of its start, only the time."""
     day = start.rsplit(" ", 2)[0]
     return end.removeprefix(day).strip()

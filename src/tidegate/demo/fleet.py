@@ -1,11 +1,11 @@
-"""Simulated hosts at work on a real control plane: every agent of the fleet, in one thread.
+"""The hosts of the demo: simulated agents in one thread, on a real control plane.
 
     order reserved ──▶ wake ──▶ poll ──▶ take ──▶ journal ──▶ reports, through the rollout's lane
                                            ▲                      │ answers
                                            └──── the agent ◀──────┘
 
-The agents are those of the simulator. They see the real time, and live faster than it: what would
-take them a minute takes a second at 60×.
+The agents are those of the simulator. Their clock is the real one, but their waits are shorter: a
+minute takes a second at 60×.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from tidegate.errors import TidegateError, Unavailable, Unknown
 from tidegate.kernel.model import Meta
 from tidegate.simulate import agents, rates
 
-BEAT_SECONDS = 0.1  # how often the fleet does what is due
-POLL_SECONDS = 10.0  # how often a host asks although nobody woke it
+BEAT_SECONDS = 0.1  # between two beats, which do what is due
+POLL_SECONDS = 10.0  # between two polls of a host that was not woken
 HEARD_SECONDS = 60.0
 REPORTS_MAX = 10  # of one host in one beat
 ACTIONS_MAX = 20_000  # in one beat
 
-WELL = rates.Rates(
+HEALTHY = rates.Rates(
     activation=rates.Span(20.0, 120.0),
     rollback=rates.Span(60.0, 180.0),
     probe=rates.Span(10.0, 40.0),
 )
-ILL = rates.Rates(
-    activation=WELL.activation, rollback=WELL.rollback, probe=WELL.probe, probe_fails=1.0
+FAILING = rates.Rates(
+    activation=HEALTHY.activation, rollback=HEALTHY.rollback, probe=HEALTHY.probe, probe_fails=1.0
 )
 
 Reported = tuple[agents.SimulatedAgent, agents.JournalEntry, "Future[runtime.CommandOutcome]"]
 
 
 class DemoFleet:
-    """The hosts of the demo. ``run`` lives their lives until it is told to stop."""
+    """The hosts of the demo. ``run`` drives them until it is stopped."""
 
     def __init__(self, installation: Installation, speed: float, seed: int = 1) -> None:
         self._installation = installation
@@ -59,28 +59,28 @@ class DemoFleet:
         self._count = 0
         self._woken: set[str] = set()
         self._lock = Lock()
-        self._ill: dict[str, str] = {}  # target → the host that cannot stand it
-        self._said: dict[str, dict[str, str]] = {}  # host → what its last heartbeat said it runs
+        self._failing: dict[str, str] = {}  # artifact → the host whose probe fails on it
+        self._reported: dict[str, dict[str, str]] = {}  # host → what its last heartbeat reported
 
     def join(self, host_ids: Iterable[str]) -> None:
-        """Hosts that are enrolled already."""
+        """Start agents for hosts that are enrolled."""
         for host_id in host_ids:
-            agent = agents.SimulatedAgent(host_id, WELL, self._random, self)
+            agent = agents.SimulatedAgent(host_id, HEALTHY, self._random, self)
             self._agents[host_id] = agent
-            self._at(self._random.uniform(0.0, POLL_SECONDS), partial(self._asks, agent))
-            self._at(self._random.uniform(0.0, HEARD_SECONDS), partial(self._lives, agent))
+            self._at(self._random.uniform(0.0, POLL_SECONDS), partial(self._poll_regularly, agent))
+            self._at(self._random.uniform(0.0, HEARD_SECONDS), partial(self._beat_regularly, agent))
 
     def make_probe_fail(self, target: str, host_id: str) -> None:
-        """This host's probe will fail on this target; every other host is well with it."""
+        """Let this host's probe fail on this artifact; it passes on every other host."""
         with self._lock:
-            self._ill[target] = host_id
+            self._failing[target] = host_id
 
     def wake(self, host_ids: Sequence[str]) -> None:
-        """These hosts have orders. May be called by any thread."""
+        """These hosts have orders. Any thread may call it."""
         with self._lock:
             self._woken.update(host_ids)
 
-    # ── what agents need of their world ──
+    # ── the environment of agents ──
 
     def after(self, seconds: float, action: Callable[[], None]) -> None:
         self._at(seconds / self._speed, action)
@@ -89,7 +89,7 @@ class DemoFleet:
         return self._installation.clock()
 
     def flush(self, agent: agents.SimulatedAgent) -> None:
-        """Nothing: every beat sends what the journals hold."""
+        """Do nothing: every beat sends the journals."""
 
     def _at(self, seconds: float, action: Callable[[], None]) -> None:
         self._count += 1
@@ -98,7 +98,7 @@ class DemoFleet:
     # ── life ──
 
     def run(self, stop: Event) -> None:
-        """A beat after the other, until told to stop."""
+        """Run beats until ``stop`` is set."""
         while not stop.wait(BEAT_SECONDS):
             self._beat()
 
@@ -109,41 +109,41 @@ class DemoFleet:
                 break
             heapq.heappop(self._due)[2]()
         for agent in self._agents.values():
-            if agent.running != self._said.get(agent.host_id, {}):
+            if agent.running != self._reported.get(agent.host_id, {}):
                 self._send_heartbeat(agent)
         with self._lock:
             woken, self._woken = self._woken, set()
         for host_id in sorted(woken & self._agents.keys()):
-            self._ask(self._agents[host_id])
+            self._poll(self._agents[host_id])
         self._report()
 
-    def _asks(self, agent: agents.SimulatedAgent) -> None:
-        self._at(POLL_SECONDS, partial(self._asks, agent))
-        self._ask(agent)
+    def _poll_regularly(self, agent: agents.SimulatedAgent) -> None:
+        self._at(POLL_SECONDS, partial(self._poll_regularly, agent))
+        self._poll(agent)
 
-    def _ask(self, agent: agents.SimulatedAgent) -> None:
+    def _poll(self, agent: agents.SimulatedAgent) -> None:
         if agent.busy:
             return
         try:
             order = self._installation.deliveries.poll(agent.host_id)
         except (Unavailable, Unknown):
-            return  # it asks again
+            return  # it polls again
         if order is not None:
             self._take(agent, order)
 
     def _take(self, agent: agents.SimulatedAgent, order: rows.QueuedDispatch) -> None:
         with self._lock:
-            is_ill = self._ill.get(order.target_closure) == agent.host_id
-        agent.rates = ILL if is_ill else WELL
+            is_failing = self._failing.get(order.target_closure) == agent.host_id
+        agent.rates = FAILING if is_failing else HEALTHY
         agent.take(order)
 
-    def _lives(self, agent: agents.SimulatedAgent) -> None:
-        self._at(HEARD_SECONDS, partial(self._lives, agent))
+    def _beat_regularly(self, agent: agents.SimulatedAgent) -> None:
+        self._at(HEARD_SECONDS, partial(self._beat_regularly, agent))
         self._send_heartbeat(agent)
 
     def _send_heartbeat(self, agent: agents.SimulatedAgent) -> None:
-        """Say that the host is alive, and what it runs."""
-        self._said[agent.host_id] = running = dict(agent.running)
+        """Report that the host is alive, and what it runs."""
+        self._reported[agent.host_id] = running = dict(agent.running)
         seen = Liveness(
             host_id=agent.host_id,
             last_seen_at=self.now(),
@@ -156,7 +156,7 @@ class DemoFleet:
     # ── reports ──
 
     def _report(self) -> None:
-        """Send what the journals hold, all hosts of a rollout together; each gets its answer."""
+        """Send the journals, all hosts of a rollout together, and handle each result."""
         waiting: dict[str, list[tuple[agents.SimulatedAgent, agents.JournalEntry]]] = {}
         for agent in self._agents.values():
             if agent.journal:
@@ -168,7 +168,7 @@ class DemoFleet:
                 sent += self._send(rollout_id, entries[start : start + lanes.PACK_MAX])
         broken: set[str] = set()
         for agent, entry, future in sent:
-            if agent.host_id not in broken and not _answered(agent, entry, _answer(future)):
+            if agent.host_id not in broken and not _handle_answer(agent, entry, _error_of(future)):
                 broken.add(agent.host_id)
         if sent:
             self._installation.nudge()
@@ -191,7 +191,7 @@ class DemoFleet:
 def _batch(
     agent: agents.SimulatedAgent, rollout_id: str
 ) -> list[tuple[agents.SimulatedAgent, agents.JournalEntry]]:
-    """The first reports of a journal, as far as they are of one rollout."""
+    """The first reports of a journal, if they belong to this rollout."""
     found: list[tuple[agents.SimulatedAgent, agents.JournalEntry]] = []
     for entry in agent.journal:
         if entry.event.rollout_id != rollout_id or len(found) == REPORTS_MAX:
@@ -200,7 +200,7 @@ def _batch(
     return found
 
 
-def _answer(future: Future[runtime.CommandOutcome]) -> TidegateError | None:
+def _error_of(future: Future[runtime.CommandOutcome]) -> TidegateError | None:
     try:
         future.result()
     except TidegateError as error:
@@ -208,15 +208,15 @@ def _answer(future: Future[runtime.CommandOutcome]) -> TidegateError | None:
     return None
 
 
-def _answered(
+def _handle_answer(
     agent: agents.SimulatedAgent, entry: agents.JournalEntry, error: TidegateError | None
 ) -> bool:
-    """What an agent makes of an answer; whether what it said after that counts."""
+    """Handle the result of a report; return whether the agent's next one may be handled."""
     if error is None:
         agent.journal.remove(entry)
-        agent.accepted(entry)
+        agent.confirm(entry)
         return True
     again = isinstance(error, refusals.SequenceGap | Unavailable | Unknown)
     if not (again or agent_side.waits(entry.event, error.code)):
-        agent.refused(entry, error)
+        agent.drop_refused(entry, error)
     return False

@@ -1,6 +1,4 @@
-"""The people of the demo, and what each of them does: the operations of an installation, in their
-name and with their roles.
-"""
+"""The users of the demo. Each calls operations of the installation with their own roles."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ from tidegate.kernel.slices import Slice
 
 REPOSITORY = "default"
 KEY_BYTES = 32
-PROGRAMS = "bin/"  # where a package has its programs
+PROGRAMS = "bin/"  # the directory of a package's programs
 ACCOUNTS: Mapping[str, tuple[str, tuple[Role, ...]]] = {
     "author": ("The author", (Role.AUTHOR,)),
     "approver": ("The approver", (Role.APPROVER, Role.AUTHOR)),
@@ -40,7 +38,7 @@ class DemoRelease(Struct, frozen=True):
 
 
 class DemoPeople:
-    """The cast, signed up on an installation in which nothing has happened yet."""
+    """The users, created in a new installation."""
 
     def __init__(self, installation: Installation, password: str) -> None:
         self._installation = installation
@@ -63,13 +61,13 @@ class DemoPeople:
             self._callers[login] = callers.Caller(principal=principal)
 
     def tell(self, login: str, item: Slice, command: Struct) -> None:
-        """Run a command in this person's name."""
+        """Run a command as this person."""
         self._installation.execute(item, command, self._callers[login])
 
     # ── packages ──
 
     def draft(self, package: str, files: Mapping[str, str]) -> str:
-        """The author drafts the next revision of a package; its name."""
+        """Draft the next revision of a package as the author; return its name."""
         contents = {path: text.encode() for path, text in files.items()}
         programs = {path for path in files if path.startswith(PROGRAMS)}
         manifest = store_files(self._installation.blobs, contents, executables=programs)
@@ -97,7 +95,7 @@ class DemoPeople:
         self.tell("author", approvals.propose_revision, command)
 
     def approve(self, name: str, remark: str) -> DemoRelease:
-        """The approver read the diff."""
+        """Approve a revision as the approver; return the release."""
         row, version = self._revision(name)
         command = approvals.ApproveRevision(
             name=name,
@@ -127,7 +125,7 @@ class DemoPeople:
         )
 
     def enroll(self, channel: str, prefix: str, hosts: int) -> Iterator[str]:
-        """Enroll hosts by keys that nobody has: agents that are simulated here prove nothing."""
+        """Enroll hosts with random public keys: the simulated agents sign nothing."""
         for number in range(1, hosts + 1):
             host_id = f"{prefix}-{number:03}"
             command = EnrollHost(
@@ -145,6 +143,6 @@ class DemoPeople:
         )
 
     def promote(self, channel: str, release_id: str) -> str:
-        """Promote the release on the channel; the rollout that opened."""
+        """Promote the release on the channel; return the rollout."""
         manager = self._callers["manager"]
         return self._installation.promotion.promote(manager, channel, release_id).rollout_id

@@ -1,4 +1,4 @@
-"""The demo, put together: a real server and worker, the fleet, the people, and the curtain."""
+"""Runs the demo: a real server and worker, the fleet and the people."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PACE = worker.LoopPace(orders=0.25, timers=0.5, outbox=0.5, manifests=1.0, recon
 
 
 def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: story.Say) -> None:
-    """Run the demo until a signal or the end of its minutes.
+    """Run the demo until a signal, or until its minutes have passed.
 
     Raises:
         StoreRefused, Exception: what ended the worker or a thread of the demo.
@@ -34,17 +34,17 @@ def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: st
     with ExitStack() as stack:
         installation = open_installation(settings)
         stack.callback(installation.close)
-        entrance = sign_in.SignInLink(VISITOR, password := secrets.token_urlsafe(12))
-        application = make_application(installation, routes=(*ROUTES, *PAGES, entrance.route))
+        link = sign_in.SignInLink(VISITOR, password := secrets.token_urlsafe(12))
+        application = make_application(installation, routes=(*ROUTES, *PAGES, link.route))
         stack.callback(application.close)
         people = DemoPeople(installation, password)
         server = make_server(application, settings)
         fleet = DemoFleet(installation, speed)
         receiver = webhook_receiver.Receiver()
         stack.callback(receiver.go_down)
-        plot = story.DemoStory(installation, people, fleet, receiver, speed=speed, say=say)
-        plot.lay_out()
-        cast = DemoThreads(server.end)
+        demo_story = story.DemoStory(installation, people, fleet, receiver, speed=speed, say=say)
+        demo_story.lay_out()
+        threads = DemoThreads(server.end)
         stack.enter_context(
             worker.Worker(
                 installation,
@@ -55,22 +55,22 @@ def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: st
                 failed=server.end,
             )
         )
-        stack.callback(cast.join)
-        stack.callback(plot.end)
-        stack.callback(cast.stop.set)
-        for part in (lambda: fleet.run(cast.stop), plot.web, plot.api):
-            cast.start(part)
+        stack.callback(threads.join)
+        stack.callback(demo_story.end)
+        stack.callback(threads.stop.set)
+        for part in (lambda: fleet.run(threads.stop), demo_story.web, demo_story.api):
+            threads.start(part)
         if minutes is not None:
-            curtain = Timer(minutes * 60, server.end)
-            curtain.daemon = True
-            stack.callback(curtain.cancel)
-            curtain.start()
+            timer = Timer(minutes * 60, server.end)
+            timer.daemon = True
+            stack.callback(timer.cancel)
+            timer.start()
         url = f"http://{settings.host}:{settings.port}"
         say(f"dashboard:  {url}/")
-        say(f"sign in:    {url}{entrance.path}   (works once)")
+        say(f"sign in:    {url}{link.path}   (works once)")
         say(f"later:      user {VISITOR}, password {people.password}")
         server.run()
-    cast.check()
+    threads.check()
     say(f"the demo is over ({server.ended_by or 'it had its minutes'})")
 
 
@@ -84,7 +84,7 @@ def _target(receiver: webhook_receiver.Receiver) -> WebhookTarget:
 
 
 class DemoThreads:
-    """The threads of the demo. One that fails ends it."""
+    """The threads of the demo. If one fails, the demo ends."""
 
     def __init__(self, end: Callable[[], None]) -> None:
         self._end = end
@@ -111,6 +111,6 @@ class DemoThreads:
             thread.join(JOIN_SECONDS)
 
     def check(self) -> None:
-        """Raises: Exception: what a part failed with."""
+        """Raises: Exception: the error of a thread that failed."""
         if self._failure is not None:
             raise self._failure

@@ -1,4 +1,4 @@
-"""The link that signs the visitor of a demo in, once; whoever comes later uses the password."""
+"""The link that signs the visitor of the demo in. It works once; then the password is needed."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.control.secrets import hash_secret
 from tidegate.dashboard.layout import UTF8, PageQuery, page_route, see_other
 from tidegate.web import authentication, inputs, routing
 
-# Not a redirect: a cookie that is SameSite=Strict does not follow one that began elsewhere.
+# Not a redirect: browsers send no SameSite=Strict cookie on one that began on another site.
 PAGE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Tidegate</title>
 <meta http-equiv="refresh" content="0;url=/"><p><a href="/">Go on to the dashboard</a></p></html>"""
 
@@ -25,7 +25,7 @@ class SignInLinkPath(inputs.Input, frozen=True):
 
 
 class SignInLink:
-    """Knows who the visitor is."""
+    """A one-time link that opens a session for one user."""
 
     def __init__(self, login: str, password: str) -> None:
         self._login = login

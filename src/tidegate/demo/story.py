@@ -1,13 +1,14 @@
-"""What happens in the demo: two teams, each with its releases, again and again.
+"""What happens in the demo: two teams promote releases, again and again.
 
-    web   a revision is drafted, read and approved; promoted to web-canary, and to web-stable, which
-          waits for web-canary by an edge; waves advance
-    api   a good release; then a bad one: its first host fails, goes back by itself, the rollout is
+    web   a revision is drafted, approved and promoted to web-canary and to web-stable, which
+          waits for web-canary because of an edge; waves advance
+    api   a good release; then a bad one: its first host fails and rolls back, the rollout is
           Reverted and the artifact quarantined, while the receiver of webhooks is down; the
-          receiver is back and hears of it all; then the fix
-    both  a proposal waits for the visitor, from the start
+          receiver comes back and gets every webhook; then a fix is promoted
+    both  a proposal waits for the visitor from the start
 
-The visitor may steer as they like: a command that comes too late is told, and the story goes on.
+The visitor may change anything: a command of the story that is refused is printed, and the story
+continues.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from tidegate.errors import TidegateError
 
 MINUTE = 60.0
 LOOK_SECONDS = 0.5
-PATIENCE_SECONDS = 180.0  # then the story goes on, whatever the rollout does
+PATIENCE_SECONDS = 180.0  # then the story continues
 NOTIFY = "notify"
 HOSTS = {"web-canary": ("wc", 20), "web-stable": ("ws", 180), "api-stable": ("api", 100)}
-SETTLED = {  # states in which a rollout comes to rest, in words
+SETTLED = {  # final or halted states, in words
     states.RolloutState.TERMINAL: "succeeded",
     states.RolloutState.REVERTED: "stopped: hosts failed and rolled back",
     states.RolloutState.FAILED: "stopped: hosts failed",
@@ -42,7 +43,7 @@ class DemoOver(Exception):
 
 
 class DemoStory:
-    """The story, told by two teams at once."""
+    """Runs the story of both teams."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class DemoStory:
     # ── the beginning ──
 
     def lay_out(self) -> None:
-        """Channels, hosts, a budget, and what waits for the visitor."""
+        """Create channels, hosts, a budget, and a proposal for the visitor."""
         people = self._people
         for channel, (prefix, hosts) in HOSTS.items():
             self._fleet.join(list(people.enroll(channel, prefix, hosts)))
@@ -90,7 +91,7 @@ class DemoStory:
     def _policy(
         self, *waves: tuple[str, int | None, int], edges: tuple[facts.ChannelEdge, ...] = ()
     ) -> facts.ChannelPolicy:
-        """Waves of so many hosts that soak for so many minutes of the story."""
+        """A policy of waves (name, hosts, soak in minutes of the story)."""
         return facts.ChannelPolicy(
             waves=tuple(
                 facts.WaveSpec(name=name, count=hosts, soak_seconds=self._seconds(soak))
@@ -102,13 +103,13 @@ class DemoStory:
         )
 
     def _seconds(self, minutes: float) -> int:
-        """Real seconds that minutes of the story take, one at least."""
+        """Real seconds for minutes of the story, at least one."""
         return max(1, round(minutes * MINUTE / self._speed))
 
     # ── the teams ──
 
     def web(self) -> None:
-        """Good releases, first to the canaries, then to everybody."""
+        """Promote good releases, first to the canaries, then to all hosts."""
         number = 0
         while True:
             number += 1
@@ -121,7 +122,7 @@ class DemoStory:
             self._pause(10)
 
     def api(self) -> None:
-        """A good release, a bad one, and its fix."""
+        """Promote a good release, a bad one, and a fix."""
         number = 0
         while True:
             number += 1
@@ -162,7 +163,7 @@ class DemoStory:
             self._say(f"{rollout_id} opened")
 
     def _settle(self, channel: str) -> None:
-        """Wait for the channel's newest rollout to come to rest."""
+        """Wait until the channel's newest rollout has ended or halted."""
         for _ in range(int(PATIENCE_SECONDS / LOOK_SECONDS)):
             found = self._installation.reads.find(
                 channel_rows.channel_key(channel), channel_rows.Channel
@@ -190,7 +191,7 @@ class DemoStory:
         self._wait(minutes * MINUTE / self._speed)
 
     def _wait(self, seconds: float) -> None:
-        """Raises: Over."""
+        """Raises: DemoOver."""
         if self._stop.wait(seconds):
             raise DemoOver
 

@@ -1,4 +1,4 @@
-"""A webhook's receiver on loopback that can be down: then nobody listens on its port."""
+"""A receiver of webhooks on loopback that can be taken down: then its port is closed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ BODY_BYTES_MAX = 256 * 1024
 ADDRESS = "127.0.0.1"
 
 
-class _Takes(BaseHTTPRequestHandler):
-    """Takes whatever it is sent."""
+class _Handler(BaseHTTPRequestHandler):
+    """Accepts every request."""
 
     def do_POST(self) -> None:
         self.rfile.read(min(int(self.headers.get("content-length", 0)), BODY_BYTES_MAX))
@@ -18,20 +18,20 @@ class _Takes(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002
-        """Nothing: the demo says what matters."""
+        """Print nothing."""
 
 
-class _Listens(ThreadingHTTPServer):
+class _Server(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
 
 class Receiver:
-    """Where the demo's promotions are told."""
+    """Receives the webhooks of the demo's promotions."""
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._server: _Listens | None = _Listens((ADDRESS, 0), _Takes)
+        self._server: _Server | None = _Server((ADDRESS, 0), _Handler)
         self.port: int = self._server.server_address[1]
         self._serve(self._server)
 
@@ -44,7 +44,7 @@ class Receiver:
         return f"http://{self.place}/deploys"
 
     def go_down(self) -> None:
-        """Stop listening. Twice is no fault."""
+        """Stop listening. It may be called twice."""
         with self._lock:
             server, self._server = self._server, None
         if server is not None:
@@ -55,8 +55,8 @@ class Receiver:
         """Listen again, on the same port."""
         with self._lock:
             if self._server is None:
-                self._server = _Listens((ADDRESS, self.port), _Takes)
+                self._server = _Server((ADDRESS, self.port), _Handler)
                 self._serve(self._server)
 
-    def _serve(self, server: _Listens) -> None:
+    def _serve(self, server: _Server) -> None:
         Thread(target=server.serve_forever, name="demo-receiver", daemon=True).start()

@@ -1,1 +1,1 @@
-"""What Tidegate is about: nouns, their facts, their rules. Pure, so that a replay is a proof."""
+"""The nouns of Tidegate, their facts and their rules. Pure code: a replay gives the same result."""

@@ -1,4 +1,4 @@
-"""Everything that the domain knows, put together: one vocabulary, one schema, one set of folds.
+"""The whole domain composed: one vocabulary, one schema, one set of folds.
 
 noun          collections
 repository    repositories
@@ -22,9 +22,10 @@ log           epochs
 access        installations, users, api_tokens, people, logins, credentials, token_secrets
 access        sessions, installation_ids
 
-Folds alone write them, but for what is declared as kept: leases, the dispatch queue, liveness, what
-access keeps of people and their secrets, and where notifications go. A release is a published
-revision (``releases.from_packages``): the one place where packages and the registry meet.
+Only folds write them, except for the collections declared as kept: leases, the dispatch queue,
+liveness, people and their secrets (access), and the addresses of subscriptions. A release is a
+published revision; ``releases.from_packages`` is the only place that connects packages and the
+registry.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ COLLECTIONS: Final = (
 
 
 def compose(*kept: Collection) -> kernel_folds.Folds:
-    """All folds, over a schema that also holds kept collections of the rooms above this one.
+    """All folds, over a schema that also has these kept collections of other packages.
 
     Raises:
         InvalidDefinition.

@@ -1,10 +1,11 @@
-"""Epochs: a restored backup begins one, with a number above every number before.
+"""Epochs: each restore of a backup begins one, with a higher number than all before.
 
-A log that was restored knows nothing of what was acknowledged after the backup. So a restore is a
-fact at its head: whoever saw a later position of the epoch before knows that it is gone.
+A restored log lacks everything that was acknowledged after the backup. So a restore is recorded as
+a fact at the head of the log. A reader that saw a later position of the previous epoch then knows
+that this position is gone.
 
-The number is the time of the restore, not a counter. A counter would begin the same epoch twice if
-one backup is restored twice, and agents would refuse the manifests of the second as old.
+The number is the time of the restore, not a counter. With a counter, restoring the same backup
+twice would begin the same epoch twice, and agents would refuse the second one's manifests as old.
 """
 
 from __future__ import annotations
@@ -26,22 +27,22 @@ from tidegate.kernel import (
 )
 
 LOG = "main"  # there is one per log
-FIRST = 1  # of a log that was never restored
+FIRST = 1  # the epoch of a log that was never restored
 COUNTED_FROM: Final = datetime(2020, 1, 1, tzinfo=UTC)  # in seconds: 31 bits last until 2088
 
 
 class EpochStarted(Struct, frozen=True, kw_only=True):
-    """The log was restored from a backup; what came after its head is not known here."""
+    """The log was restored from a backup. Everything after the backup's head is lost."""
 
     log: Annotated[str, tags.Partition()]
     epoch: int
-    backup_head: int  # the last position that the backup holds
+    backup_head: int  # the last position in the backup
     backed_up_at: datetime
     at: datetime
 
 
 class Epoch(Struct, frozen=True, kw_only=True):
-    """The epoch that the log is in; no row: the first."""
+    """The current epoch of the log. Without a row it is the first."""
 
     epoch: int
     backup_head: int
@@ -50,14 +51,14 @@ class Epoch(Struct, frozen=True, kw_only=True):
 
 
 class StartEpoch(Struct, frozen=True, kw_only=True):
-    """To be given once, when a backup has been put in place, before anything else is written."""
+    """Begin an epoch after a backup was restored and before anything else is written."""
 
     backup_head: model.Position
     backed_up_at: datetime
 
 
 class LogId(Struct, frozen=True):
-    """The name that a log gets at its first start and keeps."""
+    """The id that a log gets at its first start and keeps."""
 
     log_id: str
 
@@ -78,7 +79,7 @@ def epoch_key() -> model.Key:
 def decide_start(
     rows: tuple[Epoch | None], command: StartEpoch, now: datetime
 ) -> Sequence[EpochStarted]:
-    """Raises: InvalidInput: no log has such a head."""
+    """Raises: InvalidInput: the head is not a valid position."""
     if command.backup_head < 0:
         raise InvalidInput("a backup has a head of 0 or more", field="backup_head")
     (before,) = rows

@@ -2,11 +2,11 @@
 
     policy + hosts + budgets ──▶ plan ──▶ a blob by its digest ──▶ RolloutOpened names it
 
-A host goes with the first wave that takes it; a wave takes, by name, as many as its share or count
-says of those that are left. What no host falls into is dropped, so numbers are dense. Hosts that
-no wave takes are listed and left alone; so are host edges of which one end has left the channel.
-The order in which hosts and budgets arrive decides
-nothing: equal fleets have equal plans.
+A host goes with the first wave that takes it. A wave takes hosts by name, as many of the remaining
+ones as its share or count allows. Waves without hosts are dropped, so numbers are dense. Hosts that
+no wave takes are listed and get no order; host edges are listed if one of their hosts has left the
+channel. The order in which hosts and budgets are given does not matter: equal fleets have equal
+plans.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from tidegate.errors import Invalid
 from tidegate.kernel import codec, model
 
 HOSTS_MAX = 100_000  # of one plan
-BUDGETS_MAX = 100  # that are set at once
-BUDGETS_OF_HOST_MAX = 16  # an order steps the row of each, in one commit
-POLICIES_MAX = 256  # of waves that are under way, shared by their hosts
+BUDGETS_MAX = 100  # budgets of one plan
+BUDGETS_OF_HOST_MAX = 16  # one commit of an order steps the row of each
+POLICIES_MAX = 256  # cached policies of waves, shared by their hosts
 NOW = "now"  # the one wave of an emergency rollback
-ALL_AT_ONCE = "rest"  # the one wave of a policy that names none
+ALL_AT_ONCE = "rest"  # the one wave of a policy without waves
 
 
 class MalformedPlan(Invalid):
-    """A plan has a host in two waves: it was not made here."""
+    """A plan has a host in two waves, so the planner did not make it."""
 
     code = "malformed_plan"
 
@@ -62,16 +62,16 @@ class PlannedWave(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class PlannedBudget(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A budget that bounds this rollout: its slots, and which of the plan's hosts take one."""
+    """A budget that limits this rollout: its slots, and which of the plan's hosts take one."""
 
     budget_id: str
     slots: int
-    members: int  # of the whole fleet, when the plan was made
+    members: int  # members in the whole fleet when the plan was made
     hosts: tuple[str, ...] | None = None  # None: all of the plan
 
 
 class IdleEdge(Struct, frozen=True):
-    """A host edge of the policy that this plan leaves out: one of the two does not take part."""
+    """A host edge of the policy without effect, because one of the two hosts does not take part."""
 
     before: str
     after: str
@@ -88,18 +88,18 @@ class Plan(Struct, frozen=True, omit_defaults=True, kw_only=True):
     waves: tuple[PlannedWave, ...] = ()
     budgets: tuple[PlannedBudget, ...] = ()
     unstaged: tuple[str, ...] = ()  # the channel's hosts that no wave takes
-    empty_waves: tuple[str, ...] = ()  # the policy's waves that take no host now: they are left out
-    idle_edges: tuple[IdleEdge, ...] = ()  # the policy's host edges that hold nobody back
-    preempts: bool = False  # its orders take the place of those that soak
+    empty_waves: tuple[str, ...] = ()  # the policy's waves without hosts, which are dropped
+    idle_edges: tuple[IdleEdge, ...] = ()  # the policy's host edges without effect
+    preempts: bool = False  # its orders replace those that soak
 
     @property
     def hosts(self) -> int:
         return sum(len(wave.hosts) for wave in self.waves)
 
     def host_policy(self, wave: int) -> states.HostPolicy:
-        """How a host of this wave passes through the rollout. A late one goes with the last."""
+        """Return the policy of a host of this wave. A late host has that of the last wave."""
         policy = self.policy
-        return _shared(
+        return _share_policy(
             soak_seconds=self.waves[wave].soak_seconds if wave < len(self.waves) else 0,
             on_failure=policy.on_failure,
             sustained_failure_seconds=policy.sustained_failure_seconds,
@@ -119,9 +119,10 @@ decoders.build(Plan)
 
 
 @lru_cache(POLICIES_MAX)
-def _shared(**members: Any) -> states.HostPolicy:
-    """One policy for all hosts of a wave, as it is read again from the log: what is its default is
-    the default itself, so their records are written the fast way.
+def _share_policy(**members: Any) -> states.HostPolicy:
+    """Return one policy object for all hosts of a wave, as it is decoded from the log.
+
+    Default values are the default objects, so that records are encoded on the fast path.
     """
     return codec.decode(codec.encode(states.HostPolicy(**members)), states.HostPolicy)
 
@@ -131,26 +132,26 @@ def plan(
     hosts: Iterable[fleet_rows.Host],
     budgets: Iterable[fleet_rows.Budget],
 ) -> Plan:
-    """The plan by which a release would reach the channel's hosts now.
+    """Plan how a release would reach the channel's hosts now.
 
-    ``hosts`` are those of the whole fleet: a budget's share is of all that it means.
+    ``hosts`` is the whole fleet: a budget's share counts all of its members.
 
     Raises:
         MalformedPolicy, InvalidSelector: the policy cannot be carried out with these hosts.
-        LimitExceeded: HOSTS_MAX, BUDGETS_MAX or BUDGETS_OF_HOST_MAX is passed.
+        LimitExceeded: HOSTS_MAX, BUDGETS_MAX or BUDGETS_OF_HOST_MAX is exceeded.
     """
     policy = channel.policy
     channel_policy.check_policy(channel.channel, policy)
     fleet = tuple(hosts)
     ours = sorted(claims.members(channel.selector, fleet), key=lambda host: host.host_id)
     model.at_most("hosts of a plan", len(ours), HOSTS_MAX)
-    waves, unstaged = _waves(policy, ours)
+    waves, unstaged = _fill_waves(policy, ours)
     names = channel_policy.wave_names(policy) or (ALL_AT_ONCE,)
     taken = {wave.name for wave in waves}
     placed = {name: number for number, wave in enumerate(waves) for name in wave.hosts}
-    idle = _idle_edges(policy, fleet, {host.host_id for host in ours})
+    idle = _list_idle_edges(policy, fleet, {host.host_id for host in ours})
     channel_policy.refuse(
-        _edges_against_waves(policy, placed, {(edge.before, edge.after) for edge in idle})
+        _find_impossible_edges(policy, placed, {(edge.before, edge.after) for edge in idle})
     )
     return Plan(
         channel=channel.channel,
@@ -158,7 +159,7 @@ def plan(
         selector=channel.selector,
         policy=policy,
         waves=waves,
-        budgets=_budgets(budgets, fleet, placed),
+        budgets=_list_budgets(budgets, fleet, placed),
         unstaged=unstaged,
         empty_waves=tuple(name for name in names if name not in taken),
         idle_edges=idle,
@@ -166,14 +167,16 @@ def plan(
 
 
 def rollback_policy(policy: channel_facts.ChannelPolicy) -> channel_facts.ChannelPolicy:
-    """How a release that succeeded before comes back. A host that fails stays as it is: what it
-    ran before is the release that the channel leaves. The evidence is the operator's, here and now.
+    """Return the policy for a release that succeeded before.
+
+    A failed host stays as it is: it would otherwise return to the release that the channel leaves.
+    The evidence is the operator's command, so it is fresh.
     """
     return structs.replace(policy, on_failure=states.OnFailure.HALT, freshness_seconds=None)
 
 
 def automatic_policy(policy: channel_facts.ChannelPolicy) -> channel_facts.ChannelPolicy:
-    """How it comes back by itself: all hosts in one wave, with the soak of the last one."""
+    """Return the policy of an automatic rollback: one wave, with the soak of the last one."""
     soak = policy.waves[-1].soak_seconds if policy.waves else 0
     return structs.replace(
         rollback_policy(policy),
@@ -182,26 +185,27 @@ def automatic_policy(policy: channel_facts.ChannelPolicy) -> channel_facts.Chann
 
 
 def emergency_policy(policy: channel_facts.ChannelPolicy) -> channel_facts.ChannelPolicy:
-    """How it comes back at once: all hosts in one wave without a soak. None that fails stops the
-    others.
+    """Return the policy of an emergency rollback: one wave without a soak.
+
+    A failed host does not stop the others.
     """
     now = channel_facts.WaveSpec(name=NOW, failures_max_percent=100, converged_min=0)
     return structs.replace(rollback_policy(policy), waves=(now,), host_edges=(), must_fit=False)
 
 
 def encode_plan(plan: Plan) -> tuple[bytes, str]:
-    """The plan as its blob, and the digest that names it."""
+    """Encode the plan as its blob; return it with its digest."""
     body = codec.encode(plan)
     return body, f"sha256:{sha256(body).hexdigest()}"
 
 
 def decode_plan(body: bytes) -> Plan:
-    """The plan of a blob. Raises: InvalidInput."""
+    """Decode the plan of a blob. Raises: InvalidInput."""
     return codec.decode(body, Plan)
 
 
 def opened_waves(plan: Plan) -> tuple[OpenedWave, ...]:
-    """The waves in numbers, as the rollout's opening tells them."""
+    """Return the waves in numbers, for the fact that opens the rollout."""
     return tuple(
         OpenedWave(
             name=wave.name,
@@ -220,16 +224,16 @@ def opened_waves(plan: Plan) -> tuple[OpenedWave, ...]:
 # ── waves ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _waves(
+def _fill_waves(
     policy: channel_facts.ChannelPolicy, ours: Sequence[fleet_rows.Host]
 ) -> tuple[tuple[PlannedWave, ...], tuple[str, ...]]:
-    """The waves that take some host, and the hosts that none takes."""
+    """Return the waves that have hosts, and the hosts that no wave takes."""
     specs = policy.waves or (channel_facts.WaveSpec(name=ALL_AT_ONCE),)
     names = channel_policy.wave_names(policy) or (ALL_AT_ONCE,)
     left = list(ours)
     waves = []
     for name, spec in zip(names, specs, strict=True):
-        taken, left = _taken(spec, left, len(ours))
+        taken, left = _count_taken(spec, left, len(ours))
         if taken:
             waves.append(
                 PlannedWave(
@@ -246,7 +250,7 @@ def _waves(
     return tuple(waves), tuple(host.host_id for host in left)
 
 
-def _taken(
+def _count_taken(
     spec: channel_facts.WaveSpec, left: Sequence[fleet_rows.Host], total: int
 ) -> tuple[tuple[str, ...], list[fleet_rows.Host]]:
     selector = parse(spec.selector)
@@ -262,9 +266,9 @@ def _taken(
 
 
 def wave_size(spec: channel_facts.WaveSpec, total: int) -> int:
-    """How many hosts a wave takes at most, in a channel of this many.
+    """Return how many hosts a wave takes at most, in a channel of this many.
 
-    A share is rounded down, and never to nothing: a canary of 5 % of ten hosts is one host.
+    A share is rounded down, but at least 1: a canary of 5 % of ten hosts is one host.
     """
     if spec.count is not None:
         return spec.count
@@ -274,7 +278,7 @@ def wave_size(spec: channel_facts.WaveSpec, total: int) -> int:
 
 
 def failures_max(spec: channel_facts.WaveSpec, hosts: int) -> int:
-    """How many failures a wave of this many hosts allows for. A share is rounded down."""
+    """Return how many failures a wave of this many hosts tolerates. A share is rounded down."""
     bounds = []
     if spec.failures_max is not None:
         bounds.append(spec.failures_max)
@@ -283,13 +287,13 @@ def failures_max(spec: channel_facts.WaveSpec, hosts: int) -> int:
     return min(bounds, default=0)
 
 
-def _idle_edges(
+def _list_idle_edges(
     policy: channel_facts.ChannelPolicy, fleet: Sequence[fleet_rows.Host], ours: set[str]
 ) -> tuple[IdleEdge, ...]:
-    """The edges that name a host which left the channel: retired, revoked, or labelled otherwise.
+    """Return the edges with a host that left the channel: retired, revoked or labelled otherwise.
 
     Raises:
-        MalformedPolicy: an edge names what was never a host.
+        MalformedPolicy: an edge names a host that never existed.
     """
     channel_policy.check_named(policy, fleet)
     if all(edge.before in ours and edge.after in ours for edge in policy.host_edges):
@@ -305,15 +309,15 @@ def _idle_edges(
     return tuple(idle)
 
 
-def _edges_against_waves(
+def _find_impossible_edges(
     policy: channel_facts.ChannelPolicy, placed: dict[str, int], idle: set[tuple[str, str]]
 ) -> Iterator[channel_policy.PolicyFinding]:
-    """The host edges that no rollout by this plan could satisfy."""
+    """Return the host edges that no rollout of this plan can satisfy."""
     for place, edge in enumerate(policy.host_edges):
         after = placed.get(edge.after)
         before = placed.get(edge.before)
         if after is None or (edge.before, edge.after) in idle:
-            continue  # nobody waits here
+            continue  # no host waits here
         if before is None or before > after:
             where = "in no wave" if before is None else f"in wave {before + 1}"
             yield channel_policy.PolicyFinding(
@@ -325,18 +329,18 @@ def _edges_against_waves(
 # ── budgets ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _budgets(
+def _list_budgets(
     budgets: Iterable[fleet_rows.Budget], fleet: Sequence[fleet_rows.Host], placed: dict[str, int]
 ) -> tuple[PlannedBudget, ...]:
-    """The bounds that some host of the plan falls under, by name."""
+    """Return the budgets that cover some host of the plan, by name."""
     standing = [budget for budget in budgets if not budget.removed]
     model.at_most("budgets", len(standing), BUDGETS_MAX)
     planned = []
     times: dict[str, int] = {}
     for budget in sorted(standing, key=lambda item: item.budget_id):
-        meant = claims.members(budget.selector, fleet)
-        allowed = slots(budget, len(meant))
-        bounded = tuple(sorted(host.host_id for host in meant if host.host_id in placed))
+        matching = claims.members(budget.selector, fleet)
+        allowed = slots(budget, len(matching))
+        bounded = tuple(sorted(host.host_id for host in matching if host.host_id in placed))
         if allowed is None or not bounded:
             continue
         for host_id in bounded:
@@ -345,7 +349,7 @@ def _budgets(
             PlannedBudget(
                 budget_id=budget.budget_id,
                 slots=allowed,
-                members=len(meant),
+                members=len(matching),
                 hosts=None if len(bounded) == len(placed) else bounded,
             )
         )
@@ -358,7 +362,7 @@ def _budgets(
 
 @dataclass(frozen=True, slots=True)
 class PlanByHost:
-    """A plan turned round, to be asked by host. Made once per plan, in one walk over it."""
+    """A plan indexed by host, made once per plan in one pass over it."""
 
     plan: Plan
     waves: dict[str, int]  # host → wave
@@ -369,13 +373,13 @@ class PlanByHost:
     everyone: tuple[host_facts.BudgetSlot, ...]  # the budgets of every host of the plan
 
     def slots_of(self, host_id: str) -> tuple[host_facts.BudgetSlot, ...]:
-        """The budgets that an order for this host takes a slot of."""
+        """Return the budgets of which an order for this host takes a slot."""
         own = self.budgets.get(host_id)
         return self.everyone if own is None else (*self.everyone, *own)
 
 
 def index_by_host(plan: Plan) -> PlanByHost:
-    """The plan by host. Raises: MalformedPlan."""
+    """Index the plan by host. Raises: MalformedPlan."""
     waves = {host: number for number, wave in enumerate(plan.waves) for host in wave.hosts}
     if len(waves) != plan.hosts:
         times = Counter(host for wave in plan.waves for host in wave.hosts)

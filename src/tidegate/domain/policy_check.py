@@ -1,4 +1,4 @@
-"""What a policy would do on a channel: faults that refuse it, warnings and notes that do not."""
+"""Check what a policy would do on a channel. Faults refuse it; warnings and notes do not."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ HOSTS_NAMED_MAX = 5
 
 
 class PolicyCheck(Struct, frozen=True):
-    """Everything that there is to say about a policy before it is used."""
+    """All findings about a policy."""
 
-    faults: tuple[channel_policy.PolicyFinding, ...]  # it is refused
-    warnings: tuple[channel_policy.PolicyFinding, ...]  # it works otherwise than it reads
+    faults: tuple[channel_policy.PolicyFinding, ...]  # why it is refused
+    warnings: tuple[channel_policy.PolicyFinding, ...]  # where it works differently than it reads
     notes: tuple[channel_policy.PolicyFinding, ...]  # what it means
 
 
 class PolicySite(Struct, frozen=True):
-    """The channel that a policy is for, with the fleet around it."""
+    """The channel that a policy is for, with the fleet."""
 
     channel: rows.Channel
     scopes: tuple[fleet_rows.ChannelScope, ...]
@@ -32,7 +32,7 @@ class PolicySite(Struct, frozen=True):
 
 
 def check(read: policy_document.PolicyRead, site: PolicySite | None) -> PolicyCheck:
-    """Check a policy by itself, and on its channel if there is one."""
+    """Check a policy by itself, and on its channel if one is given."""
     name = None if site is None else site.channel.channel
     faults = [*read.faults, *channel_policy.policy_faults(name, read.policy)]
     warnings: list[channel_policy.PolicyFinding] = []
@@ -53,7 +53,7 @@ def check(read: policy_document.PolicyRead, site: PolicySite | None) -> PolicyCh
 
 
 def _overlap(site: PolicySite) -> Iterator[channel_policy.PolicyFinding]:
-    """That a host would be in two channels of one package."""
+    """Find hosts that would be in two channels of one package."""
     own = fleet_rows.ChannelScope(site.channel.channel, site.channel.package, site.channel.selector)
     try:
         claims.check_scope(site.scopes, own, site.hosts)
@@ -97,14 +97,14 @@ def _warnings(made: Plan) -> Iterator[channel_policy.PolicyFinding]:
 
 
 def _notes(read: policy_document.PolicyRead) -> Iterator[channel_policy.PolicyFinding]:
-    said = {
+    messages = {
         policy_document.COMPLETED[0]: "waves is left out: one host, then 10 %, then the rest.",
         policy_document.COMPLETED[
             1
         ]: "offline_grace_seconds is left out: a silent host is skipped after 15 min.",
     }
     for name in read.completed:
-        yield channel_policy.PolicyFinding(name, said[name])
+        yield channel_policy.PolicyFinding(name, messages[name])
     for place, wave in enumerate(read.policy.waves):
         if wave.manual:
             path = f"waves[{place}]"

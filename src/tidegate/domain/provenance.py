@@ -1,11 +1,12 @@
-"""Deploy authority: which documents of provenance and confidence may stand on a registry row.
+"""Deploy authority: which documents of provenance and confidence may authorise a pin.
 
     document ──▶ claim ──▶ Authority ──▶ bind ──▶ may authorise this release, in this scope, now
                   form, mapping          mode, time order, digest, reference
 
-Low confidence, ambiguity and guesses are worth keeping, as evidence rows; they never authorise.
-docs/design/releases.md shows the members. Malformed is ``InvalidInput``; well-formed but no
-authority is ``RejectedEvidence``. Of several faults the first in the order of the code is told.
+Evidence of low confidence, ambiguous evidence and guesses are stored but never authorise anything.
+docs/design/releases.md lists the fields. A malformed document raises ``InvalidInput``; a
+well-formed one without authority raises ``RejectedEvidence``. Of several faults, the first in the
+order of the code is reported.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from tidegate.kernel import codec, model
 
 TEXT_BYTES_MAX = 2_048
 EVIDENCE_MAX = 16
-SKEW_MAX: Final = timedelta(minutes=5)  # how far ahead of our clock a record may be dated
+SKEW_MAX: Final = timedelta(minutes=5)  # how far ahead of our clock a record may be
 OPERATOR_REF = "operator://deploy/{scope}/{release_id}"
 HIGH = "high"
 
 # ASCII digits, a capital T, seconds but no leap second, no hour 24, a capital Z or a full offset;
-# ``\Z`` lets no newline follow. Whether there is such a day is for the calendar.
+# ``\Z`` allows no newline after it. ``datetime`` checks whether the day exists.
 _RFC3339 = re.compile(
     r"([0-9]{4}-[0-9]{2}-[0-9]{2}T(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9])"
     r"(?:\.([0-9]+))?(Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])\Z"
@@ -38,13 +39,13 @@ _COMMIT_SHA = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", re.IGNORECASE)
 
 
 class RejectedEvidence(Refused):
-    """The evidence does not authorise a deployment; keep it as evidence, or bring better."""
+    """The evidence does not authorise a deployment; record it as evidence, or bring better."""
 
     code = "rejected_evidence"
 
 
 class Mode(StrEnum):
-    """How the system that claims authority came to know."""
+    """How the claiming system knows what it claims."""
 
     NATIVE = "native"
     IMPORTED = "imported"
@@ -55,7 +56,7 @@ class Mode(StrEnum):
 
 
 class Evidence(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """One observation. Its time is not part of what it says: seen twice is agreement."""
+    """One observation. Two that differ only in their time agree."""
 
     kind: str
     source: str
@@ -65,12 +66,14 @@ class Evidence(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=Tr
 
     @property
     def signature(self) -> tuple[str, str, str, str]:
-        """What it says. A tuple: joined text could be forged across the seams."""
+        """Everything but its time. This is a tuple because joined text could be forged across
+        the boundaries of its parts.
+        """
         return self.kind, self.source, self.ref, self.digest or ""
 
 
 class Provenance(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Where a claim of authority comes from. Times keep the text in which they were sent."""
+    """Where a claim of authority comes from. Times are kept as the text that was sent."""
 
     mode: Mode
     system: str
@@ -85,7 +88,7 @@ class Provenance(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=
 
 
 class Confidence(Struct, frozen=True, forbid_unknown_fields=True):
-    """How sure the claim is, and the one reason that its evidence gives for it."""
+    """How certain the claim is, and the one reason that its evidence gives for it."""
 
     level: str
     reasons: tuple[str, ...]
@@ -99,18 +102,18 @@ class Authority(Struct, frozen=True):
 
     @property
     def digest(self) -> str | None:
-        """The content that the evidence speaks of."""
+        """The digest of the content that the evidence is about."""
         return self.provenance.evidence[0].digest
 
 
-# ── which evidence means what ─────────────────────────────────────────────────────────────────────
+# ── kinds of evidence ─────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
 class Triple:
     """A kind of evidence from a source, and the only reason that it may give.
 
-    ``bears_artifact``: it speaks of content, so it must show the digest of that content.
+    ``bears_artifact``: it is about content, so it must carry the digest of that content.
     """
 
     kind: str
@@ -143,7 +146,7 @@ BUILT_IN: Final = (
 )
 
 
-# What the worker promotes by itself rests on: an installation's own triple, for promotions alone.
+# The evidence of automatic promotions by the worker. Only promotions may use it.
 CHANNEL_SUCCESS: Final = Triple(
     "channel_success",
     "release-control-plane",
@@ -156,8 +159,7 @@ class Rules:
     """The triples of an installation: the four built-in ones and those that it adds.
 
     Raises:
-        InvalidDefinition: a triple that is malformed, that redefines another, or that would let
-            a guess authorise.
+        InvalidDefinition: a triple is malformed, redefines another, or would let a guess authorise.
     """
 
     def __init__(self, added: Iterable[Triple] = ()) -> None:
@@ -174,7 +176,7 @@ class Rules:
             self._triples[triple.kind, triple.source] = triple
 
     def of(self, evidence: Evidence) -> Triple:
-        """Raises: RejectedEvidence: nothing is known of such evidence."""
+        """Raises: RejectedEvidence: no triple is defined for such evidence."""
         found = self._triples.get((evidence.kind, evidence.source))
         if found is None:
             raise RejectedEvidence(
@@ -197,13 +199,13 @@ _CONFIDENCE_KEYS = frozenset(Confidence.__struct_fields__)
 
 
 def claim(item: object, rules: Rules = BUILT_IN_RULES) -> Authority | None:
-    """The authority that an item claims by its members ``provenance`` and ``confidence``.
+    """Read the authority that an item claims in its fields ``provenance`` and ``confidence``.
 
-    None: it claims none. A member that is there counts, also if it is null.
+    None: it claims none. A field that is present counts even if it is null.
 
     Raises:
-        InvalidInput, LimitExceeded: not of the form.
-        RejectedEvidence: of the form, and no authority.
+        InvalidInput, LimitExceeded: a field is malformed.
+        RejectedEvidence: both are well-formed but give no authority.
     """
     if not isinstance(item, Mapping):
         raise InvalidInput(f"an item is an object, found {type(item).__name__}")
@@ -250,7 +252,7 @@ def _provenance(content: Mapping[str, Any]) -> Provenance:
 
 
 def _evidence(entries: object) -> tuple[Evidence, ...]:
-    """The entries, of which each says the same as the first."""
+    """Parse the entries, which must all agree."""
     if not isinstance(entries, list):
         raise InvalidInput("provenance.evidence is not a list", field="evidence")
     contents = [_object(f"evidence[{number}]", entry) for number, entry in enumerate(entries)]
@@ -278,16 +280,16 @@ def _entry(where: str, content: Mapping[str, Any]) -> Evidence:
 
 
 def _check_alignment(provenance: Provenance) -> None:
-    """The document as a whole must say what its evidence says."""
+    """Check that the document agrees with its evidence."""
     entry = provenance.evidence[0]
-    for name, said, shown in (
+    for name, claimed, evident in (
         ("kind", provenance.kind, entry.kind),
         ("system", provenance.system, entry.source),
         ("ref", provenance.ref, entry.ref),
     ):
-        if said != shown:
+        if claimed != evident:
             raise RejectedEvidence(
-                f"provenance.{name} is {said!r}, its evidence says {shown!r}", field=name
+                f"provenance.{name} is {claimed!r}, its evidence says {evident!r}", field=name
             )
     digest = provenance.digest
     if digest is not None and (not digest or digest != entry.digest):
@@ -338,7 +340,7 @@ def _text(where: str, content: Mapping[str, Any], name: str) -> str:
 
 
 def _optional(where: str, content: Mapping[str, Any], name: str) -> str | None:
-    """None where the member is absent. It may be empty; null is not a text."""
+    """Read an optional text. None: it is absent. It may be empty but not null."""
     if name not in content:
         return None
     value = content[name]
@@ -358,7 +360,7 @@ def _time(where: str, content: Mapping[str, Any], name: str) -> str:
 
 
 def moment(text: str, where: str = "a time") -> datetime:
-    """The instant of an RFC 3339 text, in UTC, to the microsecond. Raises: InvalidInput."""
+    """Parse an RFC 3339 time to UTC, to the microsecond. Raises: InvalidInput."""
     matched = _RFC3339.match(text)
     if matched is None:
         raise InvalidInput(f"{where} is not an RFC 3339 time: {text!r}", field=where)
@@ -376,7 +378,7 @@ def moment(text: str, where: str = "a time") -> datetime:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What a claim is used for."""
+    """The scope and release that a claim is used for."""
 
     scope: str
     release_id: str
@@ -386,7 +388,7 @@ class Subject:
 def bind(
     authority: Authority, subject: Subject, now: datetime, rules: Rules = BUILT_IN_RULES
 ) -> None:
-    """That the claim speaks of this subject and was made in the order in which things happen.
+    """Check that the claim is about this subject and that its times are in a possible order.
 
     Raises:
         RejectedEvidence.
@@ -396,7 +398,7 @@ def bind(
 
 
 def check_made(authority: Authority, now: datetime, rules: Rules = BUILT_IN_RULES) -> Triple:
-    """That the claim may authorise something, whatever its subject is.
+    """Check that the claim may authorise something, regardless of its subject.
 
     Raises:
         RejectedEvidence: a guess, an impossible order of times, content without its digest.
@@ -418,7 +420,9 @@ def _check_mode(provenance: Provenance, triple: Triple) -> None:
 
 
 def _check_order(provenance: Provenance, now: datetime) -> None:
-    """An observation precedes the claim, the claim its record, and no record is of tomorrow."""
+    """Check that the observation precedes the claim, the claim precedes its record, and the record
+    is not in the future.
+    """
     observed_at = moment(provenance.observed_at)
     recorded_at = moment(provenance.recorded_at)
     late = [e.observed_at for e in provenance.evidence if moment(e.observed_at) > observed_at]
@@ -457,7 +461,7 @@ def _check_subject(authority: Authority, subject: Subject, triple: Triple) -> No
 def authority_for(
     item: object, subject: Subject, now: datetime, rules: Rules = BUILT_IN_RULES
 ) -> Authority:
-    """The authority of an item that must claim some, bound to its subject.
+    """Read the authority that an item must claim, and bind it to its subject.
 
     Raises:
         InvalidInput, LimitExceeded, RejectedEvidence.

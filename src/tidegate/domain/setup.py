@@ -24,7 +24,7 @@ from tidegate.kernel.slices import Slice
 
 
 class SetUp(Struct, frozen=True, kw_only=True):
-    """The first user; everything else is made by signed-in people."""
+    """Create the first user. Signed-in users create everything else."""
 
     user_id: str
     alone: bool

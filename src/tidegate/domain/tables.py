@@ -1,13 +1,13 @@
-"""The tables, and what each is to an operator: what could be lost, and how it is rebuilt.
+"""The classes of tables: what an operator could lose with each, and how it is rebuilt.
 
     canonical          event_log: never lost, never changed, copied to the archive
-    reducer cache      made again from the log by a start that finds it empty
-    outbound queue     work in flight: refilled from what the caches say is owed
-    derived            made again from the log, row by row as it was (``views rebuild``)
-    security look-up   no history; rows go when nobody could profit from them any more
+    reducer cache      rebuilt from the log by a start that finds it empty
+    outbound queue     work in flight: refilled from the caches
+    derived            rebuilt from the log, row by row (``views rebuild``)
+    security look-up   no history; rows are deleted when nothing needs them any more
 
-The collections declare their own class beside their columns, and a test
-holds the two, and the tables of a database, against each other.
+The collections declare their class next to their columns. A test compares both with the tables of
+a database.
 """
 
 from __future__ import annotations
@@ -40,5 +40,5 @@ def table_classes(schema: Schema) -> dict[str, Nature]:
 
 
 def undeclared_tables(schema: Schema, tables: Iterable[str]) -> tuple[str, ...]:
-    """Those of a database's tables that nothing declares: nobody could say how to remake them."""
+    """The tables of a database that no collection declares, so nothing could rebuild them."""
     return tuple(sorted(set(tables) - table_classes(schema).keys()))

@@ -1,4 +1,4 @@
-"""How a time is written in a sentence for people."""
+"""Format times for sentences that people read."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ def describe_time(moment: datetime | None) -> str:
 
 
 def describe_end(until: datetime | None) -> str:
-    """What follows the name of something that may end: ` until …`, or nothing."""
+    """The suffix for something that may end: ` until …`, or nothing."""
     return "" if until is None else f" until {describe_time(until)}"

@@ -1,4 +1,4 @@
-"""The kernel's store on each database; the only code that imports a database driver."""
+"""The kernel's store on each database. Only this package imports database drivers."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ FORMS = "sqlite:///path, postgresql://…, dynamodb://table?region=…&endpoint=
 
 
 def connect(url: str, schema: Schema) -> Store:
-    """Open the log at this URL, and make it if it is not there yet.
+    """Open the log at this URL, and create it if it does not exist.
 
-    Drivers are imported here, so that each is needed only by those who use it.
+    Each driver is imported only here, so that you need only the one that you use.
 
     Raises:
-        InvalidInput: no engine has such a URL. StoreRefused, Unavailable: as the engine says.
+        InvalidInput: no engine has such a URL. StoreRefused, Unavailable: from the engine.
     """
     parts = urlsplit(url)
     match parts.scheme:
@@ -36,4 +36,4 @@ def connect(url: str, schema: Schema) -> Store:
             from tidegate.engines.memory import MemoryStore
 
             return MemoryStore(schema)
-    raise InvalidInput(f"{url!r} names no engine; known forms are {FORMS}", field="url")
+    raise InvalidInput(f"{url!r} names no engine; use one of {FORMS}", field="url")

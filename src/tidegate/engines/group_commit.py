@@ -1,12 +1,13 @@
-"""Group commit: all that waits goes to the store as one flush, written by one of those who wait.
+"""Group commit: the commits that wait are written in one flush, by one of their callers.
 
-    submit ─┐                 ┌─ the first who asks for a result leads: it writes for everybody
-    submit ─┼─▶ queue ─▶ ─────┤─ the others wait; when the flush is done, each wakes the next
-    submit ─┘                 └─ if nobody can lead (a callback, a time limit), the thread does
+    submit ─┐                 ┌─ the first caller that asks for its result leads: it writes for all
+    submit ─┼─▶ queue ─▶ ─────┤─ the others wait; after the flush, each caller wakes the next one
+    submit ─┘                 └─ if no caller waits without a time limit, the writer thread leads
 
-A caller that waits anyway writes its own commit without a hop to another thread and back
-(ADR-0005). The thread is the only one of kernel and engines. Python runs one thread at a time: who
-is woken while another runs only goes to sleep again, so they wake each other in turn (ADR-0010).
+A caller that has to wait anyway writes its commit itself, which saves two thread switches
+(ADR-0005). The writer thread is the only thread of kernel and engines. Python runs one thread at a
+time, so waking all callers at once would only make them wait for the interpreter. That is why they
+wake each other one by one (ADR-0010).
 """
 
 from __future__ import annotations
@@ -23,30 +24,32 @@ from tidegate.kernel.store import Store
 
 GROUP_MAX = 512  # commits in one flush
 GROUP_BYTES_MAX = 4_000_000
-WAITING_MAX = 20_000  # commits in the queue; past it, callers are told to come back
+WAITING_MAX = 20_000  # commits in the queue; beyond it, submit raises StoreUnavailable
 
-# After a shared flush its callers are still waking up. To wait for as many as there were makes
-# larger groups and costs a lone client nothing: at most this long for each, and for all as long as
-# they keep coming. A leader that looks more often takes the interpreter from those it waits for.
+# After a shared flush its callers are still waking up. The next leader waits until as many have
+# queued again, which makes larger groups and costs a lone client nothing. It waits at most
+# GATHER_EACH_SECONDS per caller, and stops when a check after GATHER_SECONDS finds no new one. More
+# frequent checks would take the interpreter from the callers it waits for.
 GATHER_EACH_SECONDS = 0.000_1
 GATHER_SECONDS = 0.001
-PATIENCE_SECONDS = 0.01  # how long the thread leaves it to somebody who waits
-RECHECK_SECONDS = 0.1  # two threads that wait for one future: only one of them is woken
+PATIENCE_SECONDS = 0.01  # how long the writer thread waits for a caller to lead
+RECHECK_SECONDS = 0.1  # of two threads that wait for one future, only one is woken
 
 
 class PendingCommit(futures.LightFuture[model.Receipt]):
-    """A commit that waits for its flush. Asking for its result may be what makes it happen."""
+    """A commit that waits for its flush. The thread that asks for its result may write it."""
 
     def __init__(self, group: GroupCommit, commit: model.Commit) -> None:
         super().__init__()
         self.commit = commit
         self._group = group
-        self.seat = Lock()  # held by whoever waits in ``GroupCommit.help``
-        self._turn = Lock()  # released to wake him: it is done, or it shall lead
-        self._turn.acquire()
+        self.waiter_lock = Lock()  # held by the thread that waits in ``GroupCommit.help``
+        # Released to wake that thread, because the commit is done or the thread should lead.
+        self._wake_signal = Lock()
+        self._wake_signal.acquire()
 
     def cancel(self) -> bool:
-        """Give up, which works as long as it waits."""
+        """Take the commit back, which works only while it is in the queue."""
         if self._group.withdraw(self):
             super().cancel()
             self.set_running_or_notify_cancel()
@@ -56,83 +59,92 @@ class PendingCommit(futures.LightFuture[model.Receipt]):
 
     def add_done_callback(self, fn: Callable[[Future[model.Receipt]], Any]) -> None:
         super().add_done_callback(fn)
-        self._group.hurry()  # nobody waits in a thread of his own
+        self._group.hurry()  # no caller may ask for the result, so the writer thread must lead
 
     def wake(self) -> None:
-        """Let whoever waits in ``GroupCommit.help`` look again; nothing if he does already."""
-        _release(self._turn)
+        """Wake the thread that waits in ``GroupCommit.help``, if it sleeps."""
+        _release(self._wake_signal)
 
-    def wait_turn(self) -> None:
+    def wait_for_wake(self) -> None:
         """Sleep until woken."""
-        self._turn.acquire(timeout=RECHECK_SECONDS)
+        self._wake_signal.acquire(timeout=RECHECK_SECONDS)
 
-    def _awaited(self, timeout: float | None) -> model.Receipt | BaseException:
-        # A flush cannot be broken off, so whoever has a time limit does not lead one.
+    def _wait_for_answer(self, timeout: float | None) -> model.Receipt | BaseException:
+        # A flush cannot be interrupted, so a caller with a time limit does not lead one.
         if self.answer is None and not (timeout is None and self._group.help(self)):
             self._group.hurry()
-            return super()._awaited(timeout)
+            return super()._wait_for_answer(timeout)
         assert self.answer is not None
         return self.answer
 
 
 class GroupCommit:
-    """A store's writer. ``submit`` returns at once; the future is resolved after the flush."""
+    """Writes the commits of a store. ``submit`` returns a future that is resolved after the flush.
+
+    Two locks matter. ``_lead`` is held while a group is written, by one thread at a time.
+    ``_queue_lock`` is held only while the queue changes, so that callers can queue during a flush.
+    """
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self._queue: deque[PendingCommit] = deque()
-        self._done: deque[PendingCommit] = deque()  # whose callers are to be woken, one by another
-        self._lead = (
-            RLock()
-        )  # held by whoever writes; freeing it where we did not get it is no harm
-        self._is_led = False  # by the thread that holds the lead
-        self._flight: list[PendingCommit] = []  # the group that is being written
-        self._is_sent = False  # whether the store may have it already
-        # Answers of groups that were written. The leader tells them; the thread sees to it.
-        self._landed: deque[tuple[PendingCommit, model.Receipt | BaseException]] = deque()
-        self._callers = 1  # that the last flush served, or that came meanwhile
-        self._awaited = 0  # how many the leader waits for
-        self._complete = Lock()  # released when so many are there
-        self._complete.acquire()
-        self._entrance = Lock()  # held by whoever changes what waits
+        self._done: deque[PendingCommit] = deque()  # resolved; their callers may still sleep
+        # Held by the thread that writes. An RLock knows its owner, so releasing it without having
+        # got it raises instead of releasing another thread's.
+        self._lead = RLock()
+        self._is_led = False  # whether the owner of the lead is inside ``_flush_group``
+        self._in_flight: list[PendingCommit] = []  # the group that is being written
+        self._is_sent = False  # whether the store may have applied it already
+        # The answers of groups that were written. The leader resolves them; if it was interrupted,
+        # the writer thread does.
+        self._answered: deque[tuple[PendingCommit, model.Receipt | BaseException]] = deque()
+        self._callers = 1  # served by the last flush, or queued during it
+        self._wanted = 0  # how many commits the leader waits for
+        self._enough_queued = Lock()  # released when that many are queued
+        self._enough_queued.acquire()
+        self._queue_lock = Lock()  # held while the queue changes
         self._closed = False
-        self._armed = Event()
+        self._has_work = Event()
         self._hurry = Event()
         self._thread = Thread(target=self._run, name="tidegate-writer", daemon=True)
         self._thread.start()
 
     def submit(self, commit: model.Commit) -> PendingCommit:
-        """Raises: StoreUnavailable: the writer is closed, or too much waits for it already."""
+        """Queue the commit.
+
+        Raises:
+            StoreUnavailable: the writer is closed, or its queue is full.
+        """
         pending = PendingCommit(self, commit)
-        with self._entrance:  # nothing may come to stand behind the end of the queue
+        with self._queue_lock:  # so that nothing is queued after close() has set ``_closed``
             if self._closed or len(self._queue) >= WAITING_MAX:
                 raise StoreUnavailable("the writer takes no more commits now; try again later")
             self._queue.append(pending)
-        if 0 < self._awaited <= len(self._queue):
-            self._awaited = 0
-            _release(self._complete)
-        if not self._armed.is_set():
-            self._armed.set()
+        if 0 < self._wanted <= len(self._queue):
+            self._wanted = 0
+            _release(self._enough_queued)
+        if not self._has_work.is_set():
+            self._has_work.set()
         return pending
 
     def close(self) -> None:
-        """Finish what waits, then stop. The store stays open."""
-        with self._entrance:
+        """Write the commits that wait, then stop. The store stays open."""
+        with self._queue_lock:
             self._closed = True
-        self._armed.set()
+        self._has_work.set()
         self._hurry.set()
         self._thread.join()
         with self._lead:  # a caller may still be writing the last group
             pass
 
     def hurry(self) -> None:
-        """Let the thread write what waits now."""
+        """Let the writer thread write the queue now."""
         self._hurry.set()
 
     def withdraw(self, pending: PendingCommit) -> bool:
-        """Take it out of the queue; False if it is on its way, or done."""
-        with self._entrance:
-            if pending in self._flight:
+        """Take the commit out of the queue; False if it is being written or done."""
+        with self._queue_lock:
+            if pending in self._in_flight:
                 return False
             try:
                 self._queue.remove(pending)
@@ -141,60 +153,68 @@ class GroupCommit:
         return True
 
     def help(self, pending: PendingCommit) -> bool:
-        """Wait until it is done, and lead whenever nobody else does; False if another waits here
-        for the same commit.
+        """Wait until the commit is done, and lead whenever no other thread does.
+
+        Return False if another thread waits here for the same commit.
         """
-        if not pending.seat.acquire(blocking=False):
+        if not pending.waiter_lock.acquire(blocking=False):
             return False
         try:
             while pending.answer is None:
-                if not self._led():
-                    pending.wait_turn()
+                if not self._try_to_lead():
+                    pending.wait_for_wake()
                 elif pending.answer is None:
-                    self._wake_next()
+                    self._wake_next_caller()
         finally:
-            pending.seat.release()
-            self._wake_next()
+            pending.waiter_lock.release()
+            self._wake_next_caller()
         return True
 
-    def _wake_next(self) -> None:
-        """Wake one whose commit is done. He does the same when he runs, and so does one who came
-        to know of it by himself meanwhile: nobody who waits is left out.
+    def _wake_next_caller(self) -> None:
+        """Wake one caller whose commit is done.
+
+        Each caller calls this when it returns, whether it was woken or found its answer by itself.
+        So every caller is woken in the end.
         """
         while self._done:
             try:
                 pending = self._done.popleft()
             except IndexError:
-                return  # somebody else woke the last one
-            if pending.seat.locked():
+                return  # another thread took the last one
+            if pending.waiter_lock.locked():
                 pending.wake()
                 return
 
     def _run(self) -> None:
+        """The writer thread.
+
+        It leads if no caller did within ``PATIENCE_SECONDS``, and at once after ``hurry``. It also
+        finishes what an interrupted leader could not.
+        """
         while not (self._closed and not self._is_busy()):
-            self._armed.wait()
+            self._has_work.wait()
             oldest = self._oldest()
             hurried = self._hurry.wait(PATIENCE_SECONDS)
             self._hurry.clear()
-            if self._flight or hurried or (oldest is not None and oldest is self._oldest()):
-                self._led()
-            self._tell_untold()
-            self._wake_next()
-            self._armed.clear()
+            if self._in_flight or hurried or (oldest is not None and oldest is self._oldest()):
+                self._try_to_lead()
+            self._resolve_interrupted()
+            self._wake_next_caller()
+            self._has_work.clear()
             if self._is_busy():
-                self._armed.set()
+                self._has_work.set()
 
     def _is_busy(self) -> bool:
-        """Whether something waits, is being written, or is yet to be told."""
-        return bool(self._queue or self._flight or self._landed)
+        """Whether a commit waits, is being written, or is not resolved yet."""
+        return bool(self._queue or self._in_flight or self._answered)
 
-    def _tell_untold(self) -> None:
-        """Tell what a leader that was interrupted did not, and drop what is told."""
-        for pending, answer in self._landed.copy():
+    def _resolve_interrupted(self) -> None:
+        """Resolve the commits that an interrupted leader did not, and drop the resolved ones."""
+        for pending, answer in self._answered.copy():
             if pending.answer is None:
                 pending.resolve(answer)
                 self._done.append(pending)
-            self._landed.popleft()
+            self._answered.popleft()
 
     def _oldest(self) -> PendingCommit | None:
         try:
@@ -202,27 +222,30 @@ class GroupCommit:
         except IndexError:
             return None
 
-    def _led(self) -> bool:
-        """Write the next group; False if somebody writes already. Then somebody is to be woken:
-        whoever led does it as he leaves, so that two do not wake at once for one interpreter.
+    def _try_to_lead(self) -> bool:
+        """Write the next group; False if another thread is writing.
 
-        A signal handler may raise here, in the main thread, after every call. What is under way is
-        kept in the writer, so that the next leader, or the thread, goes on where this one ended.
+        After True, the caller must wake the next one (``_wake_next_caller``). It does so last, so
+        that two threads do not compete for the interpreter.
+
+        In the main thread a signal handler may raise after every call. So the state of the flush is
+        kept in this object, and the next leader or the writer thread continues from it.
         """
         answers: list[tuple[PendingCommit, model.Receipt | BaseException]] = []
         try:
             if not self._lead.acquire(blocking=False) or self._is_led:
                 return False
-            self._lead_once(answers)
+            self._flush_group(answers)
         finally:
             try:  # noqa: SIM105 - no other call may come before this one
                 self._lead.release()
             except RuntimeError:
                 pass  # we did not get it
-        # Whoever queued before this moment found the lead taken: one of them is next.
+        # A caller that tried to lead before this moment found the lead taken and now sleeps. Wake
+        # one, to lead the next group.
         if (oldest := self._oldest()) is not None:
             oldest.wake()
-        # Now that the lead is free, a callback may commit as well.
+        # Resolve only after the lead is released: a callback may commit, too.
         try:
             for pending, answer in answers:
                 pending.resolve(answer)
@@ -230,28 +253,30 @@ class GroupCommit:
             self._done.extend([pending for pending, _ in answers])
         return True
 
-    def _lead_once(
+    def _flush_group(
         self, answers: list[tuple[PendingCommit, model.Receipt | BaseException]]
     ) -> None:
+        """Gather and write one group, as the owner of the lead."""
         try:
             self._is_led = True
-            if self._is_sent:  # a leader was interrupted while the store had them
+            if self._is_sent:  # a leader was interrupted after it gave the group to the store
                 unknown = OutcomeUnknown("the writer was interrupted")
-                self._landed.extend([(pending, unknown) for pending in self._flight])
-                self._flight, self._is_sent = [], False
+                self._answered.extend([(pending, unknown) for pending in self._in_flight])
+                self._in_flight, self._is_sent = [], False
             self._gather()
             self._write(answers)
         finally:
             self._is_led = False
 
     def _gather(self) -> None:
-        """The next group: all that waits, once the callers of the last one had time to return."""
-        group = self._flight  # not empty if a leader was interrupted here
+        """Move the queue into the next group, after the callers of the last one could return."""
+        group = self._in_flight  # not empty if a leader was interrupted here
         wanted = min(self._callers, GROUP_MAX)
         if wanted > 1 and len(self._queue) < wanted:
             self._wait_for(wanted)
         size = 0
-        with self._entrance:  # from here on nobody can give up
+        with self._queue_lock:  # from here on no commit can be cancelled
+            # If a leader was interrupted between append and popleft below, the commit is in both.
             if group and self._queue and self._queue[0] is group[-1]:
                 self._queue.popleft()
             while self._queue and len(group) < GROUP_MAX and size < GROUP_BYTES_MAX:
@@ -260,18 +285,22 @@ class GroupCommit:
                 size += _size(group[-1].commit)
 
     def _wait_for(self, wanted: int) -> None:
-        """Until so many wait, or nobody comes any more."""
+        """Wait until this many commits are queued, or until no more come."""
         left = GATHER_EACH_SECONDS * wanted
-        came = -1
-        while came < len(self._queue) < wanted and left > 0:
-            came = len(self._queue)
-            self._awaited = wanted
-            self._complete.acquire(timeout=min(left, GATHER_SECONDS))
-            self._awaited = 0
+        before = -1
+        while before < len(self._queue) < wanted and left > 0:
+            before = len(self._queue)
+            self._wanted = wanted
+            self._enough_queued.acquire(timeout=min(left, GATHER_SECONDS))
+            self._wanted = 0
             left -= GATHER_SECONDS
 
     def _write(self, answers: list[tuple[PendingCommit, model.Receipt | BaseException]]) -> None:
-        group = self._flight
+        """Write the group, and collect its answers.
+
+        If this is interrupted while ``_is_sent`` is True, the outcome of the group is unknown.
+        """
+        group = self._in_flight
         if not group:
             return
         results: Sequence[model.Receipt | BaseException]
@@ -281,16 +310,16 @@ class GroupCommit:
             assert len(results) == len(group), "a store answers every commit"
         except Exception as error:
             if current_thread() is main_thread():
-                raise  # perhaps a signal handler's, which is nobody else's business
+                raise  # perhaps from a signal handler: it must not become a commit's answer
             results = [error] * len(group)
         answers += zip(group, results, strict=True)
-        self._landed.extend(answers)
-        self._flight, self._is_sent = [], False
+        self._answered.extend(answers)
+        self._in_flight, self._is_sent = [], False
         self._callers = len(group) + len(self._queue)
 
 
 def _release(lock: Lock) -> None:
-    """Release a lock that serves as a signal; two signals at once are one."""
+    """Release a lock that is used as a signal. A second release before a wait has no effect."""
     try:
         lock.release()
     except RuntimeError:

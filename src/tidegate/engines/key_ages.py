@@ -1,11 +1,12 @@
-"""How long idempotency keys have been kept, by the log's own time.
+"""How long idempotency keys have been kept, in the log's own time.
 
-    age     seconds during which some process had the log open, by monotonic clocks
-    marks   at which age the head was where: a key is as old as the first mark at or above it
+    age     seconds in which a process had the log open, by monotonic clocks
+    marks   pairs of an age and the head at that age: a key is as old as the first mark at or
+            above its position
 
-The log's own time never runs faster than real time, never goes back, and knows no calendar. So
-neither the time that a commit carries nor a wrong clock makes a key older than it is. Time in which
-no process has the log open does not count: a key may be kept longer, never shorter.
+The log's own time never runs faster than real time and never goes back. So neither the time in a
+commit nor a wrong clock makes a key look older than it is. Time in which no process has the log
+open does not count: a key may be kept longer than 30 days, never shorter.
 """
 
 from __future__ import annotations
@@ -17,9 +18,9 @@ import msgspec
 from tidegate import decoders
 from tidegate.kernel.model import ONCE_KEPT, Position
 
-KEY_AGES = "key_ages"  # the name under which the log keeps them
-TICK_SECONDS = 60  # between two times that a handle writes the age down
-MARK_SECONDS = 24 * 3_600  # between two marks: a key is kept for up to so much longer
+KEY_AGES = "key_ages"  # the name under which the log stores them
+TICK_SECONDS = 60  # how often a handle stores the age
+MARK_SECONDS = 24 * 3_600  # between two marks: a key may be kept this much longer
 
 
 class KeyAges(msgspec.Struct, frozen=True):
@@ -29,7 +30,10 @@ class KeyAges(msgspec.Struct, frozen=True):
     marks: tuple[tuple[int, Position], ...] = ()
 
     def advance(self, age: int, head: Position) -> KeyAges:
-        """The same log at this age, if it is that old, with its head there."""
+        """The key ages at this age of the log, with a mark for the head if one is due.
+
+        If the stored age is higher, because another handle counted more, it is kept.
+        """
         age = max(age, self.age)
         marks = self.marks
         if not marks or age - marks[-1][0] >= MARK_SECONDS:
@@ -39,7 +43,7 @@ class KeyAges(msgspec.Struct, frozen=True):
 
     @property
     def floor(self) -> Position:
-        """Keys of commits that began at or below it have been kept long enough."""
+        """Idempotency keys of commits at or below this position may be deleted."""
         if not self.marks:
             return 0
         age, head = self.marks[0]
@@ -51,10 +55,10 @@ _encode = msgspec.json.Encoder().encode
 
 
 class LogClock:
-    """The log's age as one handle counts it. Call it under the writer's lock."""
+    """The log's age, as counted by one handle. Call it under the writer's lock."""
 
     def __init__(self, monotonic: Callable[[], float], stored: str | None) -> None:
-        """``stored`` is what the log held when the handle was opened."""
+        """``stored`` is the text in the log when the handle was opened."""
         self._monotonic = monotonic
         self._since = self._ticked = monotonic()
         self._base = _read(stored).age
@@ -63,11 +67,11 @@ class LogClock:
 
     @property
     def is_due(self) -> bool:
-        """Whether the age should be read and written down again."""
+        """Whether it is time to call ``tick``."""
         return self._is_fresh or self._monotonic() - self._ticked >= TICK_SECONDS
 
     def tick(self, stored: str | None, head: Position) -> str:
-        """What the log shall hold now, given what it holds."""
+        """Return the text to store in the log now, given the text that is in it."""
         now = self._monotonic()
         before = _read(stored)
         found = before.advance(int(self._base + now - self._since), head)

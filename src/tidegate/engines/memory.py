@@ -1,6 +1,6 @@
-"""The oracle: a store written the obvious way, to compare every other engine with.
+"""The reference engine: written in the obvious way, to compare every other engine with.
 
-One lock, one list, one dict. A read filters the whole log; a commit checks, then applies.
+It has one lock, one list and one dict. A read filters the whole log; a commit checks, then applies.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.kernel.collections import SEPARATOR
 
 
 class MemoryStore:
-    """A log and its rows in this process. Handles on one log are this one object."""
+    """A log and its rows in the memory of this process. Share the object to share the log."""
 
     pack_cost_max: ClassVar[int] = 4_000
 
@@ -26,7 +26,7 @@ class MemoryStore:
         self.schema = schema
         self._lock = RLock()
         self._head: model.Position = 0
-        self._found: model.Position = 0  # the head when the present group came
+        self._found: model.Position = 0  # the head before the current group of commits
         self._events: list[model.Event] = []
         self._filed: dict[model.Position, tuple[str, ...]] = {}
         self._rows: dict[model.Key, model.Record] = {}
@@ -122,7 +122,7 @@ class MemoryStore:
             self._rows = kept | {record.key: record for record in records}
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to close."""
 
     def _commit(self, commit: model.Commit) -> model.Receipt | errors.TidegateError:
         try:
@@ -177,7 +177,10 @@ class MemoryStore:
         return receipt
 
     def _check_boundary(self, boundary: model.Boundary) -> None:
-        """Nobody can have read past the head: such a boundary is of a log that was longer."""
+        """Raises: BoundaryMoved.
+
+        A boundary beyond the head was read from a log that has lost its last commits since.
+        """
         for clause in boundary.clauses:
             found = [event.position for event in self._events if self._fences(clause, event)]
             newest = found[-1] if found else 0
@@ -185,12 +188,12 @@ class MemoryStore:
                 raise errors.BoundaryMoved(clause, newest)
 
     def _fences(self, clause: model.Clause, event: model.Event) -> bool:
-        """Whether the event moves the clause's fence: it stands under its index, with its type."""
+        """Whether the event counts against a boundary of the clause: same index, listed type."""
         in_types = clause.types is None or event.type in clause.types
         return in_types and self.schema.vocabulary.index(clause) in self._indexes(event)
 
     def _indexes(self, event: model.Event) -> tuple[str, ...]:
-        """Under which the event is filed; one of a newer program, as that one filed it."""
+        """The event's index names. Those of an unknown type are as a newer version wrote them."""
         vocabulary = self.schema.vocabulary
         known = event.type in vocabulary.types
         return vocabulary.indexes(event) if known else self._filed[event.position]

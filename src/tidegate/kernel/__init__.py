@@ -1,1 +1,1 @@
-"""Facts and folds, one commit: the part of Tidegate that knows no domain."""
+"""Saves facts and the rows folded from them in one commit; knows nothing about releases."""

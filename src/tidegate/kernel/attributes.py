@@ -1,7 +1,7 @@
 """How the fields of a row are named, stored and filled in.
 
-A field has two names: the one that Python spells and the one under which it is stored. Wherever a
-caller may say either, the stored name wins: it is what a policy and a document show.
+A field has two names: the one in Python and the one under which it is stored. A caller may use
+either. If they clash, the stored name wins, because policies and documents show it.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _ROOT = re.compile(r"[^\s.\[=,)]*")
 
 
 class FieldRole(StrEnum):
-    """What a field is to the kernel, noted on it: ``Annotated[int, FieldRole.VERSION]``."""
+    """What the kernel uses a field for, as an annotation: ``Annotated[int, FieldRole.TTL]``."""
 
     ID = "id"  # part of the row's id; several are joined by "/"
-    VERSION = "version"  # 0 at first, one more at each write
+    VERSION = "version"  # 0 at first, increased by 1 with each write
     CREATED_AT = "created_at"
     UPDATED_AT = "updated_at"
-    TTL = "ttl"  # when the row may be collected; never decides whether it is there
+    TTL = "ttl"  # when the row may be deleted; reads do not look at it
 
 
 _ROLE_TYPES: Final[Mapping[FieldRole, tuple[type, ...]]] = MappingProxyType(
@@ -51,11 +51,11 @@ class Attribute:
     field: str  # its name in Python
     hint: Any
     role: FieldRole | None
-    default: Any  # NODEFAULT where the model demands a value
+    default: Any  # NODEFAULT where the model requires a value
 
     @property
     def is_special(self) -> bool:
-        """Whether the kernel guards it itself, by its role or by the name of one."""
+        """Whether the kernel guards the field itself, by its role or because it is named so."""
         return self.role is not None or bool({self.field, self.member} & set(FieldRole))
 
 
@@ -63,7 +63,7 @@ def attributes_of(model: type[msgspec.Struct]) -> dict[str, Attribute]:
     """Every field of the model, by its stored name.
 
     Raises:
-        InvalidDefinition: a role on a field of another type, or twice.
+        InvalidDefinition: a field's type does not fit its role, or two fields have one role.
     """
     hints = hints_of(model)
     found = {}
@@ -84,14 +84,14 @@ def attributes_of(model: type[msgspec.Struct]) -> dict[str, Attribute]:
 
 
 def root(name: str) -> str:
-    """The attribute that a path or an expression starts from: ``pin`` of ``pin.value``."""
+    """The attribute at the start of a path or expression: ``pin`` of ``pin.value``."""
     match = _ROOT.match(name)
     assert match is not None, "the pattern matches the empty text"
     return match[0]
 
 
 def names_of(names: Iterable[object]) -> tuple[str, ...]:
-    """Attribute names as somebody listed them: stripped, distinct, sorted. Raises: InvalidInput."""
+    """Strip, deduplicate and sort a caller's attribute names. Raises: InvalidInput."""
     if isinstance(names, str):
         raise InvalidInput(f"protected attributes are a list of names, found the text {names!r}")
     found = set()
@@ -103,7 +103,7 @@ def names_of(names: Iterable[object]) -> tuple[str, ...]:
 
 
 def arms_of(hint: Any) -> tuple[Any, ...]:
-    """The types that a hint allows, besides None."""
+    """The types that a hint allows, without None."""
     if get_origin(hint) is Annotated:
         return arms_of(get_args(hint)[0])
     if get_origin(hint) in (Union, UnionType):

@@ -1,7 +1,10 @@
-"""What msgspec leaves open when it writes JSON: integers, times, floats, equal defaults.
+"""One canonical JSON form per value, where msgspec alone would allow several.
 
-plain? ── yes ─▶ msgspec writes the value as we would
-       ── no ──▶ rendered member by member: checked, its times in fixed width
+msgspec writes floats and integers beyond 2**53, and times without a fixed width. It omits a default
+only if the value is that very object, not an equal one.
+
+plain? ── yes ─▶ msgspec already writes the canonical form
+       ── no ──▶ check and render the value member by member, times in fixed width
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from tidegate.kernel.model import check_time
 
 INTEGER_MAX = 2**53 - 1
 DEPTH_MAX = 32
-SINGLE_MAX = 256  # integers of which Python keeps one object each
+SINGLE_MAX = 256  # Python has only one object for each integer up to this one
 
 _encoder = msgspec.json.Encoder()
 
@@ -30,45 +33,47 @@ IsPlain = Callable[[Any], bool]
 
 
 def time_text(at: datetime) -> str:
-    """The time in fixed width, so that order as text is order in time. Raises: InvalidInput."""
+    """The time in fixed width, so that it sorts as text. Raises: InvalidInput."""
     check_time("a time", at)
-    if at.microsecond:  # with all its digits msgspec writes it so, and fast
+    if at.microsecond:  # then msgspec writes all six digits, and it is faster
         return _encoder.encode(at)[1:-1].decode()
     return at.isoformat(timespec="microseconds")[:-6] + "Z"
 
 
 def check_type(struct: type[msgspec.Struct]) -> None:
-    """Raises: InvalidDefinition: the type holds something that has no portable form."""
+    """Raises: InvalidDefinition: a member of the type has no portable form."""
     renderer(struct)
 
 
 @cache
 def renderer(struct: Any) -> Render | None:
-    """A function that checks a value and gives what to encode, or None where nothing can be wrong.
+    """Make the function that checks a value and returns what to encode; None if none is needed.
 
-    Only the fields that hold integers, times or nested values are looked at.
+    It only looks at the fields with integers, times or nested values.
     """
-    _compiling.append(struct)
+    _in_progress.append(struct)
     try:
-        return _compiled(struct)
+        return _make_renderer(struct)
     finally:
-        _compiling.remove(struct)
+        _in_progress.remove(struct)
 
 
-_compiling: list[Any] = []  # types that may hold themselves are looked up again at run time
+# The types whose functions are being made. A type that contains itself finds itself here, and its
+# inner values look their function up at run time.
+_in_progress: list[Any] = []
 
 
-def _compiled(struct: Any) -> Render | None:
+def _make_renderer(struct: Any) -> Render | None:
     hints = hints_of(struct)
     names = [(item.name, item.encode_name) for item in fields_of(struct)]
     renders = {name: _field_renderer(hints[name], f"{struct.__name__}.{name}") for name, _ in names}
     needed = [(name, render) for name, render in renders.items() if render is not None]
     if not _is_rewritten(struct):
-        return _checking(needed) if needed else None
-    return _writing(struct, renders)
+        return _make_checker(needed) if needed else None
+    return _make_writer(struct, renders)
 
 
-def _checking(needed: list[tuple[str, Render]]) -> Render:
+def _make_checker(needed: list[tuple[str, Render]]) -> Render:
     def check(value: Any, where: str) -> Any:
         for name, render in needed:
             render(getattr(value, name), name)
@@ -77,10 +82,11 @@ def _checking(needed: list[tuple[str, Render]]) -> Render:
     return check
 
 
-def _writing(struct: Any, renders: dict[str, Render | None]) -> Render:
-    """Writes a struct through a shadow of the same members, because msgspec would write it
-    otherwise: times not in fixed width, and a value that equals its default without being that
-    very object not left out.
+def _make_writer(struct: Any, renders: dict[str, Render | None]) -> Render:
+    """Make a function that copies a struct into a shadow with the same members, to be encoded.
+
+    The shadow holds times as fixed-width text. In place of a value that equals its default, it
+    holds the default object itself, so that msgspec omits it.
     """
     items = fields_of(struct)
     config = struct.__struct_config__
@@ -92,8 +98,8 @@ def _writing(struct: Any, renders: dict[str, Render | None]) -> Render:
         tag_field=config.tag_field,
         tag=config.tag,
     )
-    # Most members are written as they are: only the others are looked at.
-    looked_at = [
+    # Most members are written unchanged: only look at the others.
+    checked = [
         (place, item.name, renders[item.name], item.default)
         for place, item in enumerate(items)
         if renders[item.name] is not None or _has_equals(item.default)
@@ -101,7 +107,7 @@ def _writing(struct: Any, renders: dict[str, Render | None]) -> Render:
 
     def write(value: Any, where: str) -> Any:
         members = list(msgspec.structs.astuple(value))
-        for place, name, render, default in looked_at:
+        for place, name, render, default in checked:
             member = members[place]
             if member is default:
                 continue
@@ -117,32 +123,33 @@ def _writing(struct: Any, renders: dict[str, Render | None]) -> Render:
 def _same_default(item: msgspec.structs.FieldInfo) -> Any:
     if item.default_factory is not msgspec.NODEFAULT:
         return msgspec.field(default_factory=item.default_factory)
-    # Without a default, one that no value equals: so it is never left out.
+    # A required member gets a default that no value is equal to, so that it is never omitted.
     return msgspec.field(default=object() if item.required else item.default)
 
 
 def _is_rewritten(hint: Any, within: tuple[Any, ...] = ()) -> bool:
-    """Whether a value of this type may be written otherwise than msgspec would write it."""
+    """Whether msgspec alone may write a value of this type in another form than the canonical."""
     if hint is datetime or hint is Any or hint is object:
         return True
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         if hint in within:
             return False
         members = hints_of(hint).values()
-        return _leaves_out(hint) or any(_is_rewritten(arm, (*within, hint)) for arm in members)
+        return _omits_defaults(hint) or any(_is_rewritten(arm, (*within, hint)) for arm in members)
     return any(_is_rewritten(arm, within) for arm in get_args(hint) if arm is not ...)
 
 
-def _leaves_out(struct: type[msgspec.Struct]) -> bool:
-    """Whether it leaves out defaults of which there can be several equal objects."""
+def _omits_defaults(struct: type[msgspec.Struct]) -> bool:
+    """Whether the struct omits a default that other objects can be equal to."""
     return struct.__struct_config__.omit_defaults and any(
         not item.required and _has_equals(item.default) for item in fields_of(struct)
     )
 
 
 def _has_equals(default: Any) -> bool:
-    """Whether there can be another object that equals this default. Of nothing, of what is empty,
-    and of small integers Python has one.
+    """Whether another object can be equal to this default.
+
+    Python has one object for None, for each empty text, bytes and tuple, and for small integers.
     """
     if isinstance(default, Enum) or default in (None, msgspec.NODEFAULT, "", b"", ()):
         return False
@@ -158,33 +165,33 @@ def _field_renderer(hint: Any, where: str) -> Render | None:
     if hint in (str, bool, bytes, NoneType) or origin is Literal:
         return None
     if hint is int:
-        return _integer
+        return _check_integer
     if hint is float:
         raise InvalidDefinition(f"{where} is a float; floats have no portable form")
     if hint is datetime:
-        return _time
+        return _render_time
     if isinstance(hint, type) and issubclass(hint, Enum):
         return None
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
-        return _nested if hint in _compiling else renderer(hint)
+        return _render_struct if hint in _in_progress else renderer(hint)
     if hint is Any or hint is object or hint is dict or hint is list:
-        return _anything
+        return _render_any
     arms = [_field_renderer(arm, where) for arm in get_args(hint) if arm is not ...]
     if origin in (Union, UnionType) and len(arms) == 2 and NoneType in get_args(hint):
-        return _unless_none(arms[0] or arms[1])
+        return _make_optional(arms[0] or arms[1])
     if origin in (Union, UnionType, tuple, list, frozenset, set, dict):
-        return None if not any(arms) else _anything
+        return None if not any(arms) else _render_any
     raise InvalidDefinition(f"{where} has a type without a portable form: {hint}")
 
 
-def _unless_none(render: Render | None) -> Render | None:
-    """How a member is rendered that may be None."""
+def _make_optional(render: Render | None) -> Render | None:
+    """Make a renderer that passes None through."""
     if render is None:
         return None
     return lambda value, where: None if value is None else render(value, where)
 
 
-def _integer(value: Any, where: str) -> Any:
+def _check_integer(value: Any, where: str) -> Any:
     if type(value) is not int:
         raise InvalidInput(f"{where} must be an integer, found {value!r}", field=where)
     if not -INTEGER_MAX <= value <= INTEGER_MAX:
@@ -192,7 +199,7 @@ def _integer(value: Any, where: str) -> Any:
     return value
 
 
-def _time(value: Any, where: str) -> Any:
+def _render_time(value: Any, where: str) -> Any:
     if type(value) is datetime and value.tzinfo is UTC and value.microsecond:
         return value
     if not isinstance(value, datetime):
@@ -202,52 +209,53 @@ def _time(value: Any, where: str) -> Any:
     return time_text(value.astimezone(UTC))
 
 
-def _nested(value: Any, where: str) -> Any:
+def _render_struct(value: Any, where: str) -> Any:
     render = renderer(cast(Any, type(value)))
     return value if render is None else render(value, where)
 
 
-_AS_IT_IS = (str, bool, bytes, Enum)
+_UNCHANGED = (str, bool, bytes, Enum)
 _SEQUENCES = (set, frozenset, tuple, list)
 
 
-def _anything(value: Any, where: str, depth: int = 0) -> Any:
-    """Walk a value whose type says too little, and render what it holds."""
+def _render_any(value: Any, where: str, depth: int = 0) -> Any:
+    """Check and render a value whose declared type does not tell what is inside."""
     if depth > DEPTH_MAX:
         raise InvalidInput(f"{where} is nested deeper than {DEPTH_MAX}", field=where)
-    if value is None or isinstance(value, _AS_IT_IS):
+    if value is None or isinstance(value, _UNCHANGED):
         return value
     if isinstance(value, int):
-        return _integer(value, where)
+        return _check_integer(value, where)
     if isinstance(value, float):
         raise InvalidInput(f"{where} holds the float {value!r}; send an integer", field=where)
     if isinstance(value, datetime):
-        return _time(value, where)
+        return _render_time(value, where)
     if isinstance(value, msgspec.Struct):
-        return _nested(value, where)
+        return _render_struct(value, where)
     if isinstance(value, dict):
-        return {key: _anything(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
+        return {key: _render_any(item, f"{where}.{key}", depth + 1) for key, item in value.items()}
     if isinstance(value, _SEQUENCES):
-        return type(value)(_anything(item, where, depth + 1) for item in value)
+        return type(value)(_render_any(item, where, depth + 1) for item in value)
     raise InvalidInput(f"{where} holds a {type(value).__name__}: it has no JSON form", field=where)
 
 
-# ── the fast way: values that msgspec writes as we would ──────────────────────────────────────────
+# ── the fast path: values whose canonical form msgspec writes by itself ───────────────────────────
 
 
 @cache
 def plain(struct: Any) -> IsPlain | None:
-    """A function that says of nearly every value of the type that nothing is wrong with it and that
-    msgspec writes it as we would; None: only the slow way tells.
+    """Make the function that tells whether msgspec alone writes a value's canonical form.
+
+    It is True for nearly every value. None: the type needs the slow path.
     """
-    _compiling.append(struct)
+    _in_progress.append(struct)
     try:
-        return _plain_members(struct)
+        return _make_plain_test(struct)
     finally:
-        _compiling.remove(struct)
+        _in_progress.remove(struct)
 
 
-def _plain_members(struct: Any) -> IsPlain | None:
+def _make_plain_test(struct: Any) -> IsPlain | None:
     hints = hints_of(struct)
     times, integers, others = [], [], []
     defaults: dict[str, Any] = {}
@@ -265,7 +273,7 @@ def _plain_members(struct: Any) -> IsPlain | None:
             others.append((item.name, is_plain))
         else:
             return None
-    return _are_plain(times, integers, others, defaults)
+    return _compile_plain_test(times, integers, others, defaults)
 
 
 def _arms(hint: Any) -> set[Any]:
@@ -280,13 +288,13 @@ def _arms(hint: Any) -> set[Any]:
 
 
 def _plain_value(arms: set[Any]) -> IsPlain | None:
-    """The same for a value of one of these types, that is not None."""
+    """Make the same function for a value of these types that is not None."""
     hint, *more = arms
     origin, parts = get_origin(hint), [part for part in get_args(hint) if part is not ...]
-    if more or hint in _compiling or len(parts) > (2 if origin is dict else 1):
+    if more or hint in _in_progress or len(parts) > (2 if origin is dict else 1):
         return None
     if hint is datetime:
-        return _is_wide
+        return _has_all_digits
     if hint is int:
         return _is_portable
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
@@ -308,8 +316,8 @@ def _all_plain(each: IsPlain, *, is_dict: bool) -> IsPlain:
     return lambda value: all(map(each, value))
 
 
-def _is_wide(at: Any) -> bool:
-    """With all its digits msgspec writes a time in our width."""
+def _has_all_digits(at: Any) -> bool:
+    """Whether msgspec writes the time with all six digits: it has microseconds."""
     return type(at) is datetime and at.tzinfo is UTC and bool(at.microsecond)
 
 
@@ -317,13 +325,13 @@ def _is_portable(number: Any) -> bool:
     return type(number) is int and -INTEGER_MAX <= number <= INTEGER_MAX
 
 
-def _are_plain(
+def _compile_plain_test(
     times: list[str],
     integers: list[str],
     others: list[tuple[str, IsPlain]],
     defaults: dict[str, Any],
 ) -> IsPlain:
-    """One expression over the members: a loop over them takes longer than to write the value."""
+    """Compile one expression over all members: a loop would take longer than the encoding."""
     scope = {"datetime": datetime, "UTC": UTC}
     terms = [
         f"type(m := value.{name}) is datetime and m.tzinfo is UTC and m.microsecond or m is None"
@@ -338,7 +346,7 @@ def _are_plain(
         terms.append(f"(m := value.{name}) is None or is_plain_{number}(m)")
     for number, (name, default) in enumerate(defaults.items()):
         scope[f"default_{number}"] = default
-        # One that only equals its default would not be left out by msgspec.
+        # msgspec does not omit a value that is equal to its default but another object.
         terms.append(f"(m := value.{name}) is default_{number} or m != default_{number}")
     source = " and ".join([f"({term})" for term in terms]) or "True"
     return cast(IsPlain, eval(f"lambda value: {source}", scope))

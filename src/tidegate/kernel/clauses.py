@@ -1,6 +1,6 @@
-"""By which clauses a slice reads, worked out from its types when it is defined.
+"""Derives the clauses by which a slice reads from its types.
 
-What could never find anything is refused here, once, and not when the first command comes.
+A clause that could never match is an error when the slice is defined, not at the first command.
 """
 
 from __future__ import annotations
@@ -17,14 +17,17 @@ from tidegate.kernel import slices, tags
 
 @dataclass(frozen=True, slots=True)
 class PlannedClause:
-    """A clause of a slice before it has values: the fields of its tags, and the types."""
+    """A clause without the values of a command: the fields of its tags, and the types."""
 
     fields: tuple[tags.TagField, ...]
     types: frozenset[str]
 
 
 def clause_fields(item: slices.Slice) -> tuple[tuple[tags.TagField, ...], ...]:
-    """The fields of each clause: one for each list and each tag, or one composite (CB-4, 5).
+    """The fields of each clause of a slice (CB-4, 5).
+
+    A command with a list or a cross-partition tag gets a clause per field. Otherwise all its fields
+    form one composite clause.
 
     Raises:
         InvalidDefinition: the command has no tag.
@@ -41,8 +44,10 @@ def clause_fields(item: slices.Slice) -> tuple[tuple[tags.TagField, ...], ...]:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTypes:
-    """What a slice is held against: the fact types, the scopes of their tags, by name and key, and
-    the exact tag sets that are indexes, with the types that are filed under them.
+    """The declarations that a slice is checked against.
+
+    ``scopes`` maps type and tag key to the tag's scope. ``composites`` maps each exact tag set that
+    is an index to the types that are indexed under it.
     """
 
     structs: Mapping[str, type[Struct]]
@@ -50,17 +55,17 @@ class DeclaredTypes:
     composites: Mapping[frozenset[str], frozenset[str]]
 
     def indexed(self, name: str, keys: set[str]) -> bool:
-        """Whether facts of this type are filed under tags of these keys."""
+        """Whether facts of this type are indexed under tags with these keys."""
         if len(keys) > 1:
             return name in self.composites.get(frozenset(keys), ())
         return self.scopes[name].get(next(iter(keys)), tags.Scope.PLAIN) is not tags.Scope.PLAIN
 
     def plan(self, item: slices.Slice) -> tuple[PlannedClause, ...]:
-        """The clauses of a slice; none, if it starts from rows.
+        """Derive the clauses of a slice; none if it starts from rows.
 
         Raises:
-            InvalidDefinition: a clause that can find nothing, a consumed type that no clause can
-                reach, a type or tag that is not declared, a tag annotation on a consumed view.
+            InvalidDefinition: a clause that can match nothing, a type in ``reads`` that no clause
+                can find, a type or tag that is not declared, a tag annotation on a view.
         """
         for struct in item.writes:
             if struct.__name__ not in self.structs:

@@ -1,7 +1,7 @@
-"""Bytes: how facts, rows and commands become JSON, once, the same for ever.
+"""Encodes facts, rows and commands as JSON, always to the same bytes.
 
 Deterministic order, no floats, integers within 2**53, aware UTC times to the microsecond in fixed
-width, no lone surrogates. What breaks a rule is refused before anything is written.
+width, no lone surrogates. A value that breaks a rule is refused before anything is written.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ decoders.build(dict)
 
 
 def prepare(struct: type[msgspec.Struct]) -> None:
-    """Build once what encodes and decodes this type; call it while composing.
+    """Build the encoder and decoders of this type; call it at start.
 
     Raises:
-        InvalidDefinition: the type holds something that has no portable form.
+        InvalidDefinition: a member of the type has no portable form.
     """
     canonical_json.check_type(struct)
     plain(struct)
@@ -45,7 +45,7 @@ def prepare(struct: type[msgspec.Struct]) -> None:
 
 
 def encode(value: msgspec.Struct) -> bytes:
-    """The one JSON text of a fact, row or command.
+    """Encode a fact, row or command as its one JSON text.
 
     Raises:
         InvalidInput: an integer, time or text that has no portable form; names the field.
@@ -62,7 +62,7 @@ def encode(value: msgspec.Struct) -> bytes:
 
 
 def decode(data: bytes, struct: type[T]) -> T:
-    """The value of these bytes. Raises: InvalidInput, naming the member that does not fit."""
+    """Decode a value. Raises: InvalidInput, naming the member that does not fit."""
     try:
         value: T = decoders.decoder(struct).decode(data)
     except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -71,17 +71,17 @@ def decode(data: bytes, struct: type[T]) -> T:
 
 
 def decode_all(texts: Sequence[bytes], struct: type[T]) -> list[T]:
-    """The values of many texts, by one call. Raises: InvalidInput."""
+    """Decode many texts in one call, which is faster. Raises: InvalidInput."""
     values: list[T] = []
     with suppress(msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError):
         values = decoders.decoder(cast(Any, list)[struct]).decode(b"[" + b",".join(texts) + b"]")
-    if len(values) != len(texts):  # one of them is wrong: to be told which way
+    if len(values) != len(texts):  # one is not valid: decoding it alone raises with the reason
         return [decode(text, struct) for text in texts]
     return values
 
 
 def convert(content: Any, struct: type[T]) -> T:
-    """The value of a decoded JSON object. Raises: InvalidInput."""
+    """Convert a decoded JSON object to a value. Raises: InvalidInput."""
     try:
         return decoders.convert(content, struct)
     except msgspec.ValidationError as error:
@@ -89,22 +89,22 @@ def convert(content: Any, struct: type[T]) -> T:
 
 
 def time_value(text: str) -> datetime:
-    """The time that ``time_text`` wrote."""
+    """Parse the time that ``time_text`` wrote."""
     return datetime.fromisoformat(text)
 
 
 def meta_text(meta: model.Meta) -> str:
-    """Meta as it is stored."""
+    """Encode a meta as it is stored."""
     return _encoder.encode(meta).decode()
 
 
 def meta_value(text: str | bytes) -> model.Meta:
-    """The meta that ``meta_text`` wrote."""
+    """Decode the meta that ``meta_text`` wrote."""
     return model.NO_META if text == "{}" else _meta_decoder.decode(text)
 
 
 def leaf(event: model.Event) -> bytes:
-    """SHA-256 of the event as a leaf of a Merkle tree: a pure function of stored columns."""
+    """The hash of the event as a leaf of a Merkle tree, computed from stored columns only."""
     content = [
         event.position,
         time_text(event.at),

@@ -1,7 +1,7 @@
-"""What a collection is: its rows' type, who may write them, and by which fields they are found.
+"""What a collection is: the type of its rows, who may write them, and its indexes.
 
-The write policy belongs to the collection, that is, to the kind of row that a key names: no caller
-can reach a row through another one.
+The write policy belongs to the collection, and a row's key names its collection. So no caller can
+choose another policy for a row.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from tidegate.kernel.records import write_policy
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 _COLUMN = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
-_SURROGATES = range(0xD800, 0xE000)  # no text holds them
+_SURROGATES = range(0xD800, 0xE000)  # no valid text holds these characters
 _CONTROL = re.compile(r"[\x00-\x1f]")
 
 RESERVED = frozenset({"id", "version", "born", "data"})
-STAMPS = frozenset({"version", "born"})  # positions that every row carries
-# The engines' own tables: no collection can be called so, and no call on rows can name them.
+STAMPS = frozenset({"version", "born"})  # positions that every row has
+# The engines' own tables: no collection can have such a name, so no call on rows can reach them.
 LOG_TABLES = re.compile(r"(event|log|sqlite|pg)_.*|idempotency_keys")
-ENTRY_BYTES_MAX = 500  # with the id behind it, it is a key on DynamoDB
+ENTRY_BYTES_MAX = 500  # on DynamoDB the entry and the id after it are one key
 
 SEPARATOR = "\x1f"  # between the parts of an index entry; no key text holds a control character
 
@@ -40,12 +40,12 @@ SEPARATOR = "\x1f"  # between the parts of an index entry; no key text holds a c
 class Writers(StrEnum):
     """Who writes a collection."""
 
-    FOLDED = "folded"  # folds only: every generic write is refused, `differences` covers it
-    KEPT = "kept"  # generic calls under its policy; no history
+    FOLDED = "folded"  # folds only: every generic write is refused, and `differences` checks it
+    KEPT = "kept"  # generic calls under its write policy; without history
 
 
 class Nature(StrEnum):
-    """What a table is to an operator: which of them could be lost and made again, and how."""
+    """What a table is to an operator: whether it can be rebuilt if it is lost, and how."""
 
     CANONICAL = "canonical"
     DERIVED = "derived"
@@ -57,7 +57,10 @@ class Nature(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """Rows in the order of some columns, then of their id. A row that lacks one is not in it."""
+    """Rows in the order of some columns, then of their ids.
+
+    A row that has no value in one of the columns is not in the index.
+    """
 
     name: str
     columns: tuple[str, ...]
@@ -67,10 +70,9 @@ class Index:
 class Collection:
     """A table of rows of one type.
 
-    ``columns`` are members of the row's JSON object that the SQL engines show as columns;
-    ``required`` are those that every row has: they are NOT NULL there. ``allowed`` narrows a column
-    to some values, on every engine. ``stamps`` shows a row's version or ``born`` under another name
-    there, as a column of its own.
+    ``columns`` are the members of the row's JSON object that are columns on the SQL engines. Those
+    in ``required`` are NOT NULL there. ``allowed`` limits a column to some values, on every engine.
+    ``stamps`` adds a column there that shows a row's version or ``born`` under another name.
     """
 
     name: str
@@ -109,7 +111,7 @@ class Collection:
                     )
         self._check_stamps()
         self._check_protected()
-        self._projection  # noqa: B018 - built now, so that no request builds it
+        self._projection  # noqa: B018 - build it now, so that no request has to
 
     # ── members and columns ──
 
@@ -120,7 +122,7 @@ class Collection:
 
     @cached_property
     def column_types(self) -> dict[str, type]:
-        """Each column's type as a database sees it: text or integer."""
+        """Each column's type in a database: text or integer."""
         return {name: _column_type(self.attributes[name].hint) for name in self.columns}
 
     @cached_property
@@ -129,28 +131,28 @@ class Collection:
         return kernel_attributes.attributes_of(self.model)
 
     def attribute(self, name: str) -> kernel_attributes.Attribute | None:
-        """The attribute stored under this name, else the one of the field called so."""
+        """The attribute that is stored under this name, else the one with this field name."""
         found = self.attributes.get(name)
         if found is None:
             found = next((item for item in self.attributes.values() if item.field == name), None)
         return found
 
     def known(self, name: str) -> kernel_attributes.Attribute:
-        """As ``attribute``. Raises: InvalidInput: there is none."""
+        """The attribute with this stored name or field name. Raises: InvalidInput: none has it."""
         found = self.attribute(name)
         if found is None:
             raise InvalidInput(f"{self.name} has no attribute {name!r}", field=name)
         return found
 
     def role(self, role: kernel_attributes.FieldRole) -> kernel_attributes.Attribute | None:
-        """The attribute of this role; of several, the first."""
+        """The first attribute with this role."""
         return next((item for item in self.attributes.values() if item.role is role), None)
 
     # ── policy ──
 
     @cached_property
     def guarding(self) -> write_policy.Guarding:
-        """This collection's column of the matrix. Write-once outranks protected attributes."""
+        """This collection's column of the matrix. Write-once wins over protected attributes."""
         if self.writers is Writers.FOLDED:
             return write_policy.Guarding.FOLDED
         if self.policy.mode is write_policy.WriteMode.WRITE_ONCE:
@@ -164,10 +166,10 @@ class Collection:
         return frozenset(item.member for item in found if item is not None)
 
     def rule(self, verb: write_policy.RowVerb) -> write_policy.Ruling:
-        """What the matrix says about this verb here.
+        """The matrix's ruling on this verb for this collection.
 
         Raises:
-            ImmutableRecord, ProtectedField: it says no, whatever the row holds.
+            ImmutableRecord, ProtectedField: the verb is refused for every row.
         """
         ruling = write_policy.MATRIX[verb, self.guarding]
         if ruling is write_policy.Ruling.IMMUTABLE:
@@ -184,14 +186,14 @@ class Collection:
         return ruling
 
     def check_untouched(self, names: Iterable[str], also_protected: Iterable[str] = ()) -> None:
-        """Whether a change may name these attributes, spelt in whatever way.
+        """Check that a change names no protected attribute, by its stored name or field name.
 
-        ``also_protected`` tightens the policy for one call; nothing loosens it.
+        ``also_protected`` protects more attributes for one call. No call can protect fewer.
 
         Raises:
             ProtectedField: one is protected.
-            InvalidInput: ``also_protected`` is malformed or names what does not exist, which
-                would protect nothing.
+            InvalidInput: ``also_protected`` is malformed, or names an attribute that does not
+                exist and so would protect nothing.
         """
         tightened = {self.known(name).member for name in kernel_attributes.names_of(also_protected)}
         for name in names:
@@ -204,7 +206,7 @@ class Collection:
                 )
 
     def check_id(self, id: str, value: msgspec.Struct) -> None:
-        """Raises: InvalidInput: the row shows another id than it is stored under."""
+        """Raises: InvalidInput: the id in the row is not the id of its key."""
         parts = [
             item.field
             for item in self.attributes.values()
@@ -227,7 +229,8 @@ class Collection:
             found = self.attribute(name)
             if found is None:
                 raise InvalidDefinition(f"{self.name} protects {name!r}, which it does not have")
-            # Rows would freeze, or the kernel would have to break the rule with every write.
+            # The kernel itself writes these, so either no row could change, or each write would
+            # break the policy.
             if found.is_special:
                 raise InvalidDefinition(
                     f"{self.name}.{name} is an id, a version, a time of the row or its ttl; "
@@ -238,21 +241,21 @@ class Collection:
 
     @cached_property
     def _projection(self) -> msgspec.json.Decoder[Any]:
-        """Decodes just the members that are narrowed or indexed, out of any JSON object."""
+        """Decodes only the members of a row that are limited or indexed."""
         wanted = {*self.allowed, *(name for index in self.indexes for name in index.columns)}
         members = [(name, Any, None) for name in sorted(wanted)]
         return decoders.build(msgspec.defstruct("Projection", members))
 
     @cached_property
     def _short(self) -> int:
-        """As many bytes in each column fit into every index."""
+        """Columns of at most this many bytes fit into every index."""
         return ENTRY_BYTES_MAX // max([len(index.columns) for index in self.indexes], default=1)
 
     def check_row(self, id: str, data: bytes) -> None:
-        """Raises: InvalidInput: not a row that every engine can hold; names the row."""
+        """Raises: InvalidInput, naming the row: not every engine can store it."""
         try:
             if not data.isascii():
-                data.decode()  # the decoder passes over members that it does not know
+                data.decode()  # the projection skips other members, so it would miss bad UTF-8
             row = self._projection.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidInput(f"{self.name}/{id} is not a JSON object: {error}") from None
@@ -264,14 +267,14 @@ class Collection:
             if type(text) is str and not (
                 len(text) < short and text.isascii() and text.isprintable()
             ):
-                self.entries(data)  # looks closer: nearly all are short and plain
+                self.entries(data)  # the full check; nearly all columns are short and plain
                 return
 
     def entries(self, data: bytes) -> dict[str, str]:
         """Index name → the row's entry in it: its column values, joined, without the id.
 
         Raises:
-            InvalidInput: a narrowed column with another value, an indexed one with a control
+            InvalidInput: a column has a value that is not allowed, or an indexed one has a control
                 character.
         """
         row = self._projection.decode(data)
@@ -307,12 +310,12 @@ class Collection:
 
 
 def entry(*parts: str) -> str:
-    """The text of an index entry, or of its beginning: what ``range`` takes as a prefix."""
+    """Join values to an index entry, or to the beginning of one as a prefix for ``range``."""
     return SEPARATOR.join(parts)
 
 
 def least_above(beginning: str) -> str | None:
-    """The least text that is greater than every text with this beginning; None if there is none."""
+    """The smallest text above every text with this beginning; None if there is none."""
     kept = beginning.rstrip(chr(sys.maxunicode))
     if not kept:
         return None
@@ -323,7 +326,7 @@ def least_above(beginning: str) -> str | None:
 
 
 def by_name(collections: Iterable[Collection]) -> dict[str, Collection]:
-    """Raises: InvalidDefinition: two collections of one name."""
+    """Map the collections by name. Raises: InvalidDefinition: two have the same name."""
     found: dict[str, Collection] = {}
     for collection in collections:
         if collection.name in found:

@@ -1,4 +1,8 @@
-"""From facts to the writes of one commit: rows stepped, follow-ups appended, versions pinned."""
+"""Builds one commit from facts: it steps rows, appends follow-ups and adds version checks.
+
+fact ──▶ append ──▶ step each row that reads it ──▶ follow-up facts ──▶ append …, until none
+                          └─▶ a changed row becomes a write, guarded by the version read
+"""
 
 from __future__ import annotations
 
@@ -17,11 +21,11 @@ FOLLOW_UPS_MAX = 64  # per fact that was decided or reported
 
 Rows = dict[
     kernel_model.Key, tuple[kernel_model.Position, Any]
-]  # decoded, with their versions; (ABSENT, None): no row
+]  # version and decoded value; (ABSENT, None) where there is no row
 
 
 class PackFull(errors.LimitExceeded):
-    """The commit has no room left for this call; in the next one there is."""
+    """The commit has no room for this call any more; the next commit will have."""
 
 
 class _Row(Struct):
@@ -29,25 +33,25 @@ class _Row(Struct):
 
     version: kernel_model.Position  # as stored; ABSENT if there is none
     value: Any
-    fact: int | None = None  # the last fact that changed it; None: only read
-    born: int | None = None  # the fact that made it in this commit; None: an earlier commit did
-    intended: bool = False  # made for a worker; no fold steps it
+    fact: int | None = None  # the last fact that changed it; None: it was only read
+    born: int | None = None  # the fact that created it; None: an earlier commit did
+    intended: bool = False  # created for a worker by a ``WorkRow``; no fold steps it
 
     @property
     def stored(self) -> bool:
         return self.version != kernel_model.ABSENT
 
     def settled(self, first: kernel_model.Position) -> kernel_model.Position:
-        """Its version once the commit landed at ``first``."""
+        """The row's version after the commit was applied at ``first``."""
         if self.value is None:
             return kernel_model.ABSENT
         return self.version if self.fact is None else first + self.fact
 
 
 class _Call(Struct):
-    """One call on an unfolding: where it began, to return there, and what it touched.
+    """One call on a builder: its state before the call, to undo it, and what the call changed.
 
-    As a block: all that is added inside stays, or, if an error leaves the block, none of it.
+    It is a context manager: if the block raises, everything that it added is removed again.
     """
 
     builder: CommitBuilder
@@ -56,8 +60,8 @@ class _Call(Struct):
     indexes: int
     row_cost: int
     slot_bytes: int
-    rows: dict[kernel_model.Key, _Row]  # as they were before they changed
-    filed: set[str]  # the indexes that its facts are written under
+    rows: dict[kernel_model.Key, _Row]  # the changed rows, as they were before the call
+    filed: set[str]  # the index names of its facts
     meta: kernel_model.Meta | None  # of its facts; None: the commit's
     intended_cost: int = 0
 
@@ -77,11 +81,12 @@ class _Call(Struct):
 
 @dataclass(slots=True)
 class CommitBuilder:
-    """The facts of one commit and the rows that they step, all or nothing per call.
+    """The facts of one commit and the rows that they change. Each call is all or nothing.
 
-    Rows are read through ``get``, or taken from ``known`` as an earlier commit left them: the
-    versions guard both alike. With a ``pack_cost_max`` the calls of several callers share the
-    commit: each may cost ``COST_MAX``, as if it were alone, and all of them that much.
+    Rows are read with ``get``, or taken from ``known``, where they are as an earlier commit left
+    them. That is safe, because the commit checks the version of either. With a ``pack_cost_max``,
+    several callers share the commit: each call may cost ``COST_MAX``, as if it were alone, and all
+    calls together ``pack_cost_max``.
     """
 
     folds: kernel_folds.Folds
@@ -89,21 +94,22 @@ class CommitBuilder:
     known: Rows = field(default_factory=dict)
     pack_cost_max: int | None = None
     facts: list[kernel_model.Fact] = field(default_factory=list)
-    # The rows that the last call looked at, with their versions in the store; kept if it failed.
+    # The rows that the last call read, with their versions in the store. A failed call keeps them,
+    # because ``pins`` needs them to prove a refusal.
     looked: dict[kernel_model.Key, kernel_model.Position] = field(default_factory=dict)
     _fetched: set[kernel_model.Key] = field(default_factory=set)
     _rows: dict[kernel_model.Key, _Row] = field(default_factory=dict)
     _loaded: list[kernel_model.Key] = field(
         default_factory=list
-    )  # the keys of _rows in the order they came
-    _indexes: dict[str, None] = field(default_factory=dict)  # written by the facts, in order
+    )  # the keys of _rows in the order in which they were loaded
+    _indexes: dict[str, None] = field(default_factory=dict)  # the facts' index names, in order
     _row_cost: int = 0
     _slot_bytes: int = 0  # of the facts
 
-    # ── rows in ──
+    # ── reading rows ──
 
     def fetch(self, keys: Iterable[kernel_model.Key]) -> None:
-        """Read the rows that are not known yet, in one go."""
+        """Read the rows that are not known yet, in one read."""
         rows, known = self._rows, self.known
         unread = [key for key in keys if key not in rows and key not in known]
         if unread:
@@ -113,8 +119,9 @@ class CommitBuilder:
             self._fetched.update(unread)
 
     def row(self, key: kernel_model.Key) -> Any:
-        """The row as the facts added so far leave it, None where there is none. The commit will
-        demand that it did not move.
+        """The row after the facts added so far; None if there is none.
+
+        The commit will check that the row has not changed in the store since it was read.
         """
         row = self._rows.get(key)
         if row is None:
@@ -128,12 +135,12 @@ class CommitBuilder:
         return row.value
 
     def demand_current(self, looked: Mapping[kernel_model.Key, kernel_model.Position]) -> None:
-        """That rows which the commit does not guard are as they were when they became known.
+        """Check that rows which the commit does not guard are still current.
 
-        What was fetched here is fresh already.
+        Rows that this builder has read itself need no check.
 
         Raises:
-            VersionConflict: one has moved.
+            VersionConflict: a row has changed.
         """
         doubtful = [k for k in looked if k not in self._fetched and k not in self._rows]
         records = self.get(*doubtful) if doubtful else ()
@@ -155,7 +162,7 @@ class CommitBuilder:
         model = self.folds.schema.collection(key.collection).model
         return record.version, codec.decode(record.data, model)
 
-    # ── facts in ──
+    # ── adding facts ──
 
     def decide(
         self,
@@ -165,14 +172,14 @@ class CommitBuilder:
         meta: kernel_model.Meta | None = None,
         keys: tuple[kernel_model.Key, ...] | None = None,
     ) -> tuple[tuple[Struct, ...], bytes]:
-        """Let a slice that starts from rows decide on them, and add its facts; they and its answer.
+        """Let a slice that starts from rows decide, add its facts, and return them and its answer.
 
-        ``meta`` is told where somebody else than the commit's caused them, ``keys`` where it is
-        known already on which rows the slice decides.
+        Pass ``meta`` if the facts have another actor than the commit, and ``keys`` if the keys of
+        the slice's rows are known already.
 
         Raises:
-            Refused: by the slice or by a fold; then nothing of this call is kept.
-            PackFull: there is no room for it among the calls before it.
+            Refused: by the slice or by a fold; nothing of this call is kept.
+            PackFull: there is no room for it after the calls before it.
         """
         assert item.rows is not None
         with self._whole(meta) as call:
@@ -186,18 +193,18 @@ class CommitBuilder:
         return values, answer
 
     def add(self, values: Sequence[Struct], at: datetime) -> None:
-        """Append facts and all that follows from them.
+        """Append facts with all their follow-ups.
 
         Raises:
-            Refused: some fold does not accept a fact; then nothing of this call is kept.
-            PackFull: there is no room for it among the calls before it.
+            Refused: a fold does not accept a fact; nothing of this call is kept.
+            PackFull: there is no room for it after the calls before it.
         """
         with self._whole() as call:
             for value in values:
                 self._unfold(value, at, call)
 
     def spend(self, keys: Iterable[kernel_model.Key]) -> None:
-        """Remove kept rows that were read, a lease for one, in the commit of the facts."""
+        """Delete kept rows that were read, such as a lease, in the commit of the facts."""
         with self._whole() as call:
             for key in keys:
                 collection = self.folds.schema.collection(key.collection)
@@ -206,7 +213,7 @@ class CommitBuilder:
                     self._change(key, None, call)
 
     def _whole(self, meta: kernel_model.Meta | None = None) -> _Call:
-        """A block that is kept as a whole or not at all."""
+        """Begin a call: a block whose changes are kept as a whole or not at all."""
         self.looked = {}
         return _Call(
             self,
@@ -221,7 +228,12 @@ class CommitBuilder:
         )
 
     def demand_room(self, call: _Call) -> None:
-        """Raises: LimitExceeded: the call alone is too large. PackFull: with those before it."""
+        """Check the limits of the call and of the pack.
+
+        Raises:
+            LimitExceeded: the call alone is too large.
+            PackFull: it is too large together with the calls before it.
+        """
         pack_cost_max = self.pack_cost_max
         if pack_cost_max is None:
             return
@@ -250,7 +262,7 @@ class CommitBuilder:
             )
 
     def undo(self, call: _Call) -> None:
-        """Return to where the call began."""
+        """Remove everything that the call has added."""
         del self.facts[call.facts :]
         self._rows.update(call.rows)
         for key in self._loaded[call.loaded :]:
@@ -262,7 +274,11 @@ class CommitBuilder:
         self._slot_bytes = call.slot_bytes
 
     def _unfold(self, value: Struct, at: datetime, call: _Call) -> None:
-        waiting = [value]  # the next one stands last
+        """Append a fact, step its rows, and do the same with its follow-ups, depth first.
+
+        A replay checks follow-ups in exactly this order.
+        """
+        waiting = [value]  # a stack: the next fact is the last one
         follow_ups = 0
         while waiting:
             value = waiting.pop()
@@ -331,11 +347,12 @@ class CommitBuilder:
         self._change(key, intent.row, call)
         self._rows[key].intended = True
 
-    # ── the commit out ──
+    # ── building the commit ──
 
     def writes(self) -> tuple[kernel_model.Write, ...]:
-        """The rows that changed, and a check of those that were only looked at: a step that left
-        its row alone decided on it too.
+        """Writes of the rows that changed, and checks of those that were only read.
+
+        A row that a step left unchanged is checked too, because the step decided on it.
         """
         writes: list[kernel_model.Write] = []
         for key, row in self._rows.items():
@@ -349,27 +366,27 @@ class CommitBuilder:
         return tuple(writes)
 
     def pins(self) -> tuple[kernel_model.Check, ...]:
-        """Checks of all that the last call and what stands here looked at, to prove a refusal."""
+        """Checks of all rows that the last call and the kept calls read, to prove a refusal."""
         stored = {key: row.version for key, row in self._rows.items()} | self.looked
         return tuple(kernel_model.Check(key, version) for key, version in stored.items())
 
     def intends(self, key: kernel_model.Key) -> bool:
-        """Whether the commit makes this row for a worker."""
+        """Whether the commit creates this row for a worker."""
         row = self._rows.get(key)
         return row is not None and row.intended
 
     def cost(self) -> int:
-        """At most this many storage items (``Schema.cost``), known at once at any moment."""
+        """An upper bound of ``Schema.cost``, kept up to date with each call, so it is fast."""
         return kernel_model.slots(self._slot_bytes) + 2 * len(self._indexes) + self._row_cost
 
     def commit(
         self, basis: kernel_model.Commit, once: kernel_model.CommitKey | None = None
     ) -> kernel_model.Commit:
-        """The facts and rows as one commit on the basis of what was read to decide them."""
+        """Make the commit. Its time, meta and boundaries are those of ``basis``."""
         return kernel_model.Commit(
             basis.at, basis.meta, tuple(self.facts), basis.boundaries, self.writes(), once
         )
 
     def settled(self, first: kernel_model.Position) -> Rows:
-        """The rows as they are after the commit landed at ``first``, for the next ``known``."""
+        """The rows after the commit was applied at ``first``, for the next builder's ``known``."""
         return {key: (row.settled(first), row.value) for key, row in self._rows.items()}

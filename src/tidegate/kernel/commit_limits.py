@@ -1,7 +1,7 @@
-"""Form and limits of a commit, equal on every engine, checked before any I/O.
+"""Checks the types and limits of a commit, the same for every engine, before any I/O.
 
-Callers need not run a type checker: what they hand over is looked at member by member. Nearly all
-of it is right, and much of it was seen before, so what is right is told fast.
+Callers may not use a type checker, so every member of a commit is checked. Nearly all are valid,
+and many were checked before, so the checks of valid members are fast or cached.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _WRITES = (model.Put, model.Delete, model.Check)
 
 
 def portable_kinds(kinds: Mapping[str, str]) -> dict[str, str]:
-    """Those types of fact, with their kinds, of which both names fit every engine."""
+    """The fact types, with their kinds, whose names every engine can store."""
     found = {}
     for name, kind in kinds.items():
         with suppress(InvalidInput, LimitExceeded):
@@ -27,7 +27,7 @@ def portable_kinds(kinds: Mapping[str, str]) -> dict[str, str]:
 
 
 def check_commit(commit: model.Commit, cost_max: int, kinds: Mapping[str, str]) -> int:
-    """How many bytes the commit has; ``kinds`` are the portable ones, by fact type.
+    """Check the commit, and return its bytes. ``kinds`` maps portable fact types to their kinds.
 
     Raises:
         InvalidInput, LimitExceeded.
@@ -48,7 +48,7 @@ def check_commit(commit: model.Commit, cost_max: int, kinds: Mapping[str, str]) 
     span = commit.span
     seen: set[model.Key] = set()
     for write in commit.writes:
-        size += len(write.data) if _is_right(write, span) else _check_write(write, span)
+        size += len(write.data) if _is_valid_put(write, span) else _check_write(write, span)
         if write.key in seen:
             raise InvalidInput(f"a commit names the row {write.key} twice")
         seen.add(write.key)
@@ -65,7 +65,7 @@ def _demand(what: str, value: object, kind: type) -> None:
 
 
 def _check_boundary(boundary: model.Boundary) -> None:
-    """Its form; what it saw is for the engine alone to look at.
+    """Check the types of a boundary's members. Only the engine can check ``seen``.
 
     Raises:
         InvalidInput.
@@ -84,10 +84,10 @@ def _check_boundary(boundary: model.Boundary) -> None:
 
 
 def check_seen(commit: model.Commit) -> None:
-    """That its boundaries saw a position, for engines whose boundaries do.
+    """Check that each boundary holds a position, for engines that put one there.
 
     Raises:
-        InvalidInput: no read of such an engine made it.
+        InvalidInput: a read of another engine made the boundary, or none.
     """
     for boundary in commit.boundaries:
         if type(boundary.seen) is not int or not 0 <= boundary.seen <= model.POSITION_MAX:
@@ -95,28 +95,28 @@ def check_seen(commit: model.Commit) -> None:
 
 
 def foreign_boundary(boundary: model.Boundary) -> InvalidInput:
-    """It is not what a read of this engine returns."""
+    """Make the error for a boundary that no read of this engine returned."""
     return InvalidInput(
         f"a boundary is made by read() of this engine alone, found {boundary.seen!r:.200}"
     )
 
 
-def _remembered(sized: Any, *values: object) -> int:
-    """Their size, if they were right before or are right now.
+def _cached_size(sized: Any, *values: object) -> int:
+    """Call a cached size function that also checks its arguments.
 
     Raises:
         InvalidInput, LimitExceeded.
     """
     try:
         found: int = sized(*values)
-    except TypeError:  # something has no hash, so it is wrong: to be told how
+    except TypeError:  # an argument has no hash, so it is not valid: the check raises the reason
         found = sized.__wrapped__(*values)
     return found
 
 
 def _check_meta(meta: model.Meta) -> int:
     _demand("meta", meta, model.Meta)
-    return _remembered(model.meta_bytes, meta)
+    return _cached_size(model.meta_bytes, meta)
 
 
 def _check_once(once: model.CommitKey) -> int:
@@ -143,7 +143,7 @@ def _check_fact(fact: model.Fact, kinds: Mapping[str, str]) -> int:
     if not is_known:
         _refuse_kind(fact, kinds)
     _demand("the tags of a fact", fact.tags, tuple)
-    tags = _remembered(model.tags_bytes, fact.tags)
+    tags = _cached_size(model.tags_bytes, fact.tags)
     _demand("the body of a fact", body, bytes)
     if len(body) > model.BODY_BYTES_MAX:
         raise LimitExceeded("bytes of a fact", len(body), model.BODY_BYTES_MAX)
@@ -153,7 +153,7 @@ def _check_fact(fact: model.Fact, kinds: Mapping[str, str]) -> int:
 
 
 def _check_body(type_: str, body: bytes) -> None:
-    """Raises: InvalidInput: not text that every engine can hold."""
+    """Raises: InvalidInput: the body is not text that every engine can store."""
     if b"\0" in body:
         raise InvalidInput(f"{type_} holds a NUL byte")
     try:
@@ -163,7 +163,11 @@ def _check_body(type_: str, body: bytes) -> None:
 
 
 def _refuse_kind(fact: model.Fact, kinds: Mapping[str, str]) -> NoReturn:
-    """What is wrong with its kind, type or schema. Raises: InvalidInput, LimitExceeded."""
+    """Raise what is wrong with a fact's kind, type or schema.
+
+    Raises:
+        InvalidInput, LimitExceeded.
+    """
     _check_form(fact.kind, fact.type, fact.schema)
     kind = kinds.get(fact.type)
     if kind is None:
@@ -178,8 +182,8 @@ def _check_form(kind: object, type_: object, schema: object) -> None:
         raise InvalidInput(f"the schema of {type_} counts from 1 to 2**31-1, found {schema!r}")
 
 
-def _is_right(write: model.Write, span: int) -> TypeGuard[model.Put]:
-    """Whether it is a Put with which nothing is wrong: nearly every write."""
+def _is_valid_put(write: model.Write, span: int) -> TypeGuard[model.Put]:
+    """Whether the write is clearly a valid Put, as nearly every write is."""
     if (
         type(write) is not model.Put
         or type(write.key) is not model.Key

@@ -1,11 +1,11 @@
-"""Rows as folds of facts: stepped in the commit that appends the fact, provable by replay.
+"""Rows computed from facts, in the same commit. A replay of the log gives the same rows.
 
     fact ──▶ fold ──▶ row                       written in the same commit, stamped with the fact
-    fact ──▶ machine ──▶ row + effects          effects: follow-up facts, or intents for a worker
-                              └─▶ follow-up facts are appended right behind their cause and fed
-                                  to every fold in turn, until none is left
+    fact ──▶ machine ──▶ row + effects          effects: follow-up facts, or rows for a worker
+                              └─▶ follow-up facts are appended right after their cause and passed
+                                  to every fold in turn, until there are none
 
-Follow-ups stand directly behind the fact that caused them, so replay can check them one by one.
+Follow-ups come directly after the fact that caused them, so a replay can check them one by one.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidegate.kernel.collections import Collection, Writers
 
 
 class WorkRow(Struct, frozen=True):
-    """Work for a worker: a row of a kept collection, created in the same commit."""
+    """An effect that creates a row for a worker in the same commit, in a kept collection."""
 
     key: model.Key
     row: Struct
@@ -33,8 +33,10 @@ class WorkRow(Struct, frozen=True):
 class Fold:
     """How facts become the rows of one collection.
 
-    ``ids`` names the rows that a fact touches, ``start`` is a row before its first fact, ``step``
-    the row after a fact (None: it is deleted). All are pure. A new ``number`` rebuilds the rows.
+    ``ids`` names the rows that a fact changes. ``start`` returns a row before its first fact.
+    ``step`` returns the row after a fact, or None to delete it. All three are pure, because a
+    replay calls them again. Increase ``number`` when their results change: the next start then
+    rebuilds the rows.
     """
 
     collection: Collection
@@ -47,21 +49,22 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Machine(Fold):
-    """A fold whose ``step`` returns ``(row, effects)``; an effect is a fact or an ``WorkRow``."""
+    """A fold whose ``step`` returns ``(row, effects)``; an effect is a fact or a ``WorkRow``."""
 
 
 class Folds:
     """The folds of a log, by the fact types that they read.
 
     Raises:
-        InvalidDefinition: a collection with two folds or none that may write it, unknown facts.
+        InvalidDefinition: a folded collection has no fold or two, a fold writes a collection that
+            is kept or unknown, or it reads an unknown fact.
     """
 
     def __init__(self, schema: store.Schema, folds: Sequence[Fold]) -> None:
         self.schema = schema
         self.vocabulary: vocabulary.Vocabulary = schema.vocabulary
         self.folds = tuple(folds)
-        # What a row costs at most when it is written: itself, and its entries before and after.
+        # The highest cost of writing a row: the row, and its old and new index entries.
         self.row_costs = {
             name: 1 + 2 * len(item.indexes) for name, item in schema.collections.items()
         }
@@ -91,11 +94,11 @@ class Folds:
             raise errors.InvalidDefinition(f"no fold writes {sorted(unwritten)}")
 
     def of(self, fact_type: str) -> tuple[Fold, ...]:
-        """The folds that read facts of this type, in their order."""
+        """The folds that read facts of this type, in the order of their declaration."""
         return self._by_type.get(fact_type, ())
 
     def steps(self, value: Struct) -> list[tuple[Fold, model.Key]]:
-        """The folds that this fact goes through, each with a row that it steps, in their order."""
+        """The folds that read this fact, each with a row that it changes, in order."""
         return [
             (fold, model.Key(fold.collection.name, id))
             for fold in self._by_type.get(type(value).__name__, ())
@@ -103,12 +106,12 @@ class Folds:
         ]
 
     def keys(self, value: Struct) -> tuple[model.Key, ...]:
-        """The rows that this fact steps, apart from those of its follow-ups."""
+        """The rows that this fact changes, without those of its follow-ups."""
         return tuple([key for _, key in self.steps(value)])
 
 
 def step_row(fold: Fold, id: str, row: Any, value: Any, at: datetime) -> tuple[Any, Sequence[Any]]:
-    """The row after the fact, and the effects. Raises: Refused."""
+    """Return the row after the fact, and the effects. Raises: Refused."""
     if row is None:
         row = fold.start(id, value)
     if isinstance(fold, Machine):

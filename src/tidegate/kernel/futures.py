@@ -1,4 +1,4 @@
-"""Futures that cost little: nearly everybody asks for the result once it is there, and no more."""
+"""Cheap futures, for callers that mostly read the result after it was set, and do nothing else."""
 
 from __future__ import annotations
 
@@ -8,42 +8,42 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-_making = Lock()  # held by whoever makes a standard future, or tells one that it is under way
+_standard_lock = Lock()  # held while a standard future is made, or set to running
 
 
 class LightFuture(Future[T]):
-    """A future whose answer is never None, and takes no lock of its own to make or to resolve.
+    """A future that has no lock of its own. Its answer is never None.
 
-    All that a standard future holds beside the answer (``__getattr__``) is made for those who do
-    more than ask for what is there: wait, call back, give up, look from outside.
+    The attributes of a standard future are made only when a caller needs them: to wait, to add a
+    callback, to cancel, or to pass the future to the standard library (``__getattr__``).
     """
 
     def __init__(self) -> None:
         self.answer: T | BaseException | None = None
         self._running = False
-        self._watched = False  # whether the standard future is there
-        self._shown = False  # whether it was told the answer
+        self._has_standard = False  # whether the standard future's attributes were made
+        self._is_copied = False  # whether they have the answer
 
     def done(self) -> bool:
-        return self.answer is not None or (self._watched and super().done())
+        return self.answer is not None or (self._has_standard and super().done())
 
     def result(self, timeout: float | None = None) -> T:
-        answer = self._awaited(timeout)
+        answer = self._wait_for_answer(timeout)
         if isinstance(answer, BaseException):
             raise answer
         return answer
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        answer = self._awaited(timeout)
+        answer = self._wait_for_answer(timeout)
         if isinstance(answer, CancelledError):
             raise answer
         return answer if isinstance(answer, BaseException) else None
 
     def set_running_or_notify_cancel(self) -> bool:
-        with _making:
+        with _standard_lock:
             self._running = True
-            watched = self._watched
-        return super().set_running_or_notify_cancel() if watched else True
+            has_standard = self._has_standard
+        return super().set_running_or_notify_cancel() if has_standard else True
 
     def set_result(self, result: T) -> None:
         self.resolve(result)
@@ -53,35 +53,38 @@ class LightFuture(Future[T]):
         self.resolve(exception)
 
     def resolve(self, answer: T | BaseException) -> None:
-        """Note the answer, and tell whoever looks from outside."""
+        """Set the answer, and wake up those who wait for it."""
         self.answer = answer
-        if self._watched:
-            self._show(answer)
+        if self._has_standard:
+            self._copy_answer(answer)
 
-    def _awaited(self, timeout: float | None) -> T | BaseException:
+    def _wait_for_answer(self, timeout: float | None) -> T | BaseException:
         if self.answer is None:
             super().exception(timeout)
         assert self.answer is not None
         return self.answer
 
     def __getattr__(self, name: str) -> Any:
-        """Make the standard future, when one of its attributes is missed for the first time."""
-        with _making:
-            if not self._watched:
+        """Make the standard future's attributes when one of them is first used."""
+        with _standard_lock:
+            if not self._has_standard:
                 made: Future[T] = Future()
                 if self._running:
                     made.set_running_or_notify_cancel()
-                vars(self).update(vars(made))  # all at once: who sees one attribute sees the others
-                self._watched = True
+                vars(self).update(vars(made))  # all at once: a thread sees all of them or none
+                self._has_standard = True
         if self.answer is not None:
-            self._show(self.answer)
+            self._copy_answer(self.answer)
         return object.__getattribute__(self, name)
 
-    def _show(self, answer: T | BaseException) -> None:
-        """Tell the standard future the answer, once: its maker and the resolver may meet here."""
-        with _making:
-            told, self._shown = self._shown, True
-        if told or self.cancelled():
+    def _copy_answer(self, answer: T | BaseException) -> None:
+        """Set the answer of the standard future, once.
+
+        The thread that made its attributes and the one that resolves may both get here.
+        """
+        with _standard_lock:
+            was_copied, self._is_copied = self._is_copied, True
+        if was_copied or self.cancelled():
             return
         if isinstance(answer, BaseException):
             super().set_exception(answer)

@@ -1,4 +1,4 @@
-"""How a repeat is known: by its idempotency key, and by the digest of what was asked under it."""
+"""Recognizes a repeated request by its idempotency key and the digest of the request."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from tidegate.kernel.store import Store
 
 
 def digest(actor: str, route: str, asked: Struct) -> bytes:
-    """What an idempotency key stands for: who asked what, never how it was answered."""
+    """The digest of a request: who asked for what. The answer is not part of it."""
     parts = (actor.encode(), route.encode(), codec.encode(asked))
     return sha256(b"".join(len(part).to_bytes(8) + part for part in parts)).digest()
 
 
 def earlier_receipt(store: Store, once: model.CommitKey) -> model.Receipt | None:
-    """The receipt of the first copy of this request; None: there was none.
+    """The receipt of an earlier copy of this request; None if there was none.
 
     Raises:
-        IdempotencyMismatch: the key belongs to another request.
+        IdempotencyMismatch: the key was used for another request.
     """
     receipt = store.receipt(once.key)
     if receipt is not None and receipt.digest != once.digest:

@@ -1,7 +1,7 @@
-"""Under which index names the facts of one type are filed: what a log remembers of a type.
+"""The rule by which the facts of one type are indexed.
 
-A program of a later release may file a type otherwise. Facts that are in the log were filed by
-the old rule, so every engine keeps the rule with the log and compares it when it opens.
+A later release may index a type differently, but the facts in the log are indexed by the old rule.
+So every engine stores the rules with the log and compares them when it opens the log.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from tidegate.kernel.tags import ALL_INDEX
 
 
 class IndexRule(Struct, frozen=True):
-    """All that decides where a fact of one type is filed: two that are equal file alike."""
+    """Decides the index names of the facts of one type."""
 
-    keys: tuple[str, ...]  # of tags that are indexes by themselves, sorted
-    composites: tuple[tuple[str, ...], ...] = ()  # of exact tag sets that are, each sorted
+    keys: tuple[str, ...]  # the keys of tags that each are an index, sorted
+    composites: tuple[tuple[str, ...], ...] = ()  # the keys of exact tag sets that are, sorted
     global_order: bool = False
 
     def names(self, tags: Sequence[str]) -> tuple[str, ...]:
-        """The index names of a fact with these tags, some of which may be payload by now."""
+        """The index names of a fact with these tags. Some may no longer be tags of its type."""
         return self.filed(tags, [tag.partition(":")[0] for tag in tags])
 
     def filed(self, tags: Sequence[str], keys: Sequence[str]) -> tuple[str, ...]:
-        """The same, where the tags' keys are known."""
+        """As ``names``, for a caller that has already split off the tags' keys."""
         wanted = self.keys
         names = [tag for tag, key in zip(tags, keys, strict=True) if key in wanted]
         if self.composites and tuple(sorted(set(keys))) in self.composites:

@@ -1,13 +1,14 @@
-"""Leases: at most one holder of a key at a time, and proof of it inside a commit.
+"""Leases: at most one holder of a key at a time, with proof of it inside a commit.
 
     free ──acquire──▶ held ──renew──▶ held ──release, or spent by a commit──▶ free
-                        └──── lease_expires_at <= now ────▶ expired, as good as free
+                        └──── lease_expires_at <= now ────▶ expired, may be acquired
 
-A lease is a row. Its number is the row's version, a position: it grows with every acquisition for
-ever, also after the row was deleted, so a late holder can be told from the next one even where
-both use one token. Held means ``lease_expires_at > now``: at equality it is expired.
+A lease is a row, and its number is the row's version. A version is a log position, so the number
+grows with every acquisition, even after the row was deleted. That is how a commit of a late holder
+is refused, even if the next holder uses the same token. A lease is held while
+``lease_expires_at > now``; at equality it has expired.
 
-Time and tokens are arguments: no clock and no randomness here.
+Time and tokens are arguments: this module has no clock and no randomness.
 """
 
 from __future__ import annotations
@@ -23,32 +24,34 @@ from tidegate.kernel.collections import Collection
 from tidegate.kernel.records.write_policy import Guarding
 from tidegate.kernel.store import Store
 
-LEASE_ATTEMPTS_MAX = 16  # how often the row may move between our read and our commit
+LEASE_ATTEMPTS_MAX = 16  # how often the row may change between our read and our commit
 LEASE_SECONDS_MAX = 366 * 24 * 3_600
-RESOLUTION = 0.000_001  # seconds; a shorter lease would expire as it is taken
+RESOLUTION = 0.000_001  # seconds; a shorter lease would expire as soon as it is acquired
 TOKEN_BYTES_MAX = 256
 
 
 class Lease(Struct, frozen=True, omit_defaults=True):
-    """The row of a lease. One that lacks its expiry was not written here: nobody holds it, and
-    nobody may take it until raw access removes it.
+    """The row of a lease.
+
+    This module never writes a row without an expiry. If there is one, no process holds the lease or
+    may acquire it until raw access deletes the row.
     """
 
     lease_token: str = ""
     lease_expires_at: datetime | None = None
-    owner: str = ""  # for people who read logs; never compared
+    owner: str = ""  # for people who read logs; no decision uses it
 
 
 LEASES: Final = Collection("leases", Lease)
 
 
 def leader_key(job: str) -> model.Key:
-    """The row of the lease by which one process leads a job; its commits check it."""
+    """The key of the lease that makes one process the leader of a job; its commits check it."""
     return model.Key(LEASES.name, f"leader/{job}")
 
 
 class HeldLease(Struct, frozen=True):
-    """What its holder knows about a lease. After a renewal the older one is void."""
+    """What the holder knows about its lease. A renewal replaces it: the number changes."""
 
     key: model.Key
     token: str
@@ -56,11 +59,11 @@ class HeldLease(Struct, frozen=True):
     number: model.Position
 
 
-# ── rules, on the row that was read ───────────────────────────────────────────────────────────────
+# ── rules: pure functions of the row that was read ────────────────────────────────────────────────
 
 
 def is_free(record: model.Record | None, now: datetime) -> bool:
-    """Whether anybody may take the lease. One that never expires is not free."""
+    """Whether a process may acquire the lease. A row without an expiry is not free."""
     if record is None:
         return True
     expires_at = codec.decode(record.data, Lease).lease_expires_at
@@ -70,7 +73,7 @@ def is_free(record: model.Record | None, now: datetime) -> bool:
 def is_held(
     record: model.Record | None, token: str, now: datetime, number: model.Position | None = None
 ) -> bool:
-    """Whether this token holds the lease; with a number, whether in this very acquisition."""
+    """Whether this token holds the lease; with a number, whether under exactly that number."""
     if record is None:
         return False
     lease = codec.decode(record.data, Lease)
@@ -88,7 +91,7 @@ def take(
     seconds: float,
     owner: str = "",
 ) -> model.Put:
-    """The write that acquires it. Raises: LeaseHeld, InvalidInput."""
+    """The write that acquires the lease. Raises: LeaseHeld, InvalidInput."""
     expires_at = _expiry(key, token, now, seconds)
     if record is not None and not is_free(record, now):
         why = "is held"
@@ -108,7 +111,7 @@ def prolong(
     seconds: float,
     number: model.Position | None = None,
 ) -> model.Put:
-    """The write that renews it, from now on. Raises: LeaseLost, InvalidInput."""
+    """The write that renews the lease for ``seconds`` from now. Raises: LeaseLost, InvalidInput."""
     expires_at = _expiry(key, token, now, seconds)
     found = demand(key, record, token=token, now=now, number=number)
     lease = structs.replace(codec.decode(found.data, Lease), lease_expires_at=expires_at)
@@ -123,9 +126,9 @@ def spend(
     now: datetime,
     number: model.Position | None = None,
 ) -> model.Delete:
-    """The write that lets a commit land only under the lease, and gives it back. Raises: LeaseLost.
+    """The write that makes a commit depend on the lease and releases it. Raises: LeaseLost.
 
-    It is the only action on the row: DynamoDB takes one per item, so the proof is the deletion.
+    DynamoDB allows one action per item in a transaction. So the deletion is also the check.
     """
     return model.Delete(key, demand(key, record, token=token, now=now, number=number).version)
 
@@ -138,7 +141,7 @@ def keep(
     now: datetime,
     number: model.Position | None = None,
 ) -> model.Check:
-    """The guard that lets a commit land only under the lease, which goes on. Raises: LeaseLost."""
+    """The check that makes a commit depend on the lease, which stays held. Raises: LeaseLost."""
     return model.Check(key, demand(key, record, token=token, now=now, number=number).version)
 
 
@@ -150,7 +153,7 @@ def demand(
     now: datetime,
     number: model.Position | None = None,
 ) -> model.Record:
-    """The row, if this token holds it. Raises: LeaseLost."""
+    """Return the row if this token holds the lease. Raises: LeaseLost."""
     if record is None or not is_held(record, token, now, number):
         raise errors.LeaseLost(
             f"the lease {key} is not yours", collection=key.collection, id=key.id
@@ -169,14 +172,14 @@ def _expiry(key: model.Key, token: str, now: datetime, seconds: float) -> dateti
     return now + timedelta(seconds=seconds)
 
 
-# ── verbs ─────────────────────────────────────────────────────────────────────────────────────────
+# ── operations on a store ─────────────────────────────────────────────────────────────────────────
 
 
 class Leases:
-    """Leases of one collection. Not re-entrant: the holder's second acquire is refused too.
+    """The leases of one collection. Not re-entrant: a second acquire by the holder is refused too.
 
     Raises:
-        InvalidDefinition: the collection holds other rows, or guards them.
+        InvalidDefinition: the collection's rows are not leases, or its policy protects them.
     """
 
     def __init__(self, store: Store, collection: str = LEASES.name) -> None:
@@ -189,13 +192,13 @@ class Leases:
     def acquire(
         self, id: str, token: str, *, now: datetime, seconds: float, owner: str = ""
     ) -> HeldLease:
-        """Take it. Raises: LeaseHeld, InvalidInput."""
+        """Acquire the lease. Raises: LeaseHeld, InvalidInput, AttemptsExhausted."""
         key = self._key(id)
         for _ in range(LEASE_ATTEMPTS_MAX):
             write = take(key, self.find(id), token=token, now=now, seconds=seconds, owner=owner)
-            if (held := self._held(write, now)) is not None:
+            if (held := self._commit_lease(write, now)) is not None:
                 return held
-        raise errors.AttemptsExhausted(f"the lease {key} did not hold still")
+        raise errors.AttemptsExhausted(f"the lease {key} changed at every attempt; try again")
 
     def renew(
         self,
@@ -206,22 +209,25 @@ class Leases:
         seconds: float,
         number: model.Position | None = None,
     ) -> HeldLease:
-        """Hold it until ``seconds`` from now, under a new number.
+        """Extend the lease to ``seconds`` from now, under a new number.
 
         Raises:
-            LeaseLost, InvalidInput.
+            LeaseLost, InvalidInput, AttemptsExhausted.
         """
         key = self._key(id)
         for _ in range(LEASE_ATTEMPTS_MAX):
             write = prolong(
                 key, self.find(id), token=token, now=now, seconds=seconds, number=number
             )
-            if (held := self._held(write, now)) is not None:
+            if (held := self._commit_lease(write, now)) is not None:
                 return held
-        raise errors.AttemptsExhausted(f"the lease {key} did not hold still")
+        raise errors.AttemptsExhausted(f"the lease {key} changed at every attempt; try again")
 
     def release(self, id: str, token: str, *, now: datetime) -> bool:
-        """Give it back if it is still yours, expired or not. Best effort: else it expires."""
+        """Release the lease if its row still has your token, even if it has expired.
+
+        Return whether it was released. If the store is unavailable, the lease expires by itself.
+        """
         model.check_text("the token of a lease", token, TOKEN_BYTES_MAX)
         try:
             record = self.find(id)
@@ -235,7 +241,7 @@ class Leases:
         return isinstance(outcome, model.Receipt)
 
     def find(self, id: str) -> model.Record | None:
-        """The row of the lease, held or not."""
+        """The row of the lease, whether it is held or not; None if there is no row."""
         (record,) = self._store.get(self._key(id))
         return record
 
@@ -243,8 +249,8 @@ class Leases:
         model.check_text("the key of a lease", id, model.ID_BYTES_MAX)
         return model.Key(self._collection, id)
 
-    def _held(self, write: model.Put, now: datetime) -> HeldLease | None:
-        """The lease as the commit made it; None if the row moved since it was read."""
+    def _commit_lease(self, write: model.Put, now: datetime) -> HeldLease | None:
+        """Commit the write, and return the held lease; None if the row has changed since."""
         lease = codec.decode(write.data, Lease)
         assert lease.lease_expires_at is not None, "it was just set"
         (outcome,) = self._store.commit(model.Commit(now, writes=(write,)))

@@ -1,10 +1,10 @@
-"""The values that cross the narrow waist between rules and storage.
+"""The values that pass between the rules and the storage engines.
 
     Commit = facts appended under boundaries + row writes guarded by versions + an idempotency key
 
-Everything here is frozen and knows neither a domain nor a database. A tag is text ``key:value``;
-the key holds no colon, so the first colon splits it. Nothing here can be part of a cycle, so the
-garbage collector need not look (``gc=False``).
+Everything here is frozen and knows neither a domain nor a database. A tag is the text
+``key:value``; the key holds no colon, so the first colon splits it. None of these values can be
+part of a reference cycle, so the garbage collector does not track them (``gc=False``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Position = int
 ANY: Final = None  # in a clause: events of every type
 ABSENT: Final[Position] = 0  # as an expected version: the row must not exist
 
-POSITION_MAX = 2**53 - 1  # it travels in JSON, SSE ids and ETags
+POSITION_MAX = 2**53 - 1  # the largest integer that every JSON reader keeps exact
 TYPE_BYTES_MAX = 128
 TAG_BYTES_MAX = 256
 TAGS_MAX = 64
@@ -43,19 +43,19 @@ ANSWER_BYTES_MAX = 64 * 1024
 DIGEST_BYTES_MAX = 256
 SCHEMA_MAX = 2**31 - 1
 COST_MAX = 100  # storage items of one command or report, on every engine
-SLOT_BYTES = 340_000  # of facts in one storage item; DynamoDB takes 409,600 with all around them
-SLOT_FACT_BYTES = 512  # what a fact takes there beside body, tags and own meta, at most
+SLOT_BYTES = 340_000  # of facts in one storage item; DynamoDB allows 409,600 with everything else
+SLOT_FACT_BYTES = 512  # what a fact takes there in addition to body, tags and own meta, at most
 ONCE_KEPT: Final = timedelta(days=30)
-# Times of commits, so that whoever adds or subtracts a while from one stays inside the calendar.
+# The range of commit times. It leaves room, so that adding a duration to one cannot overflow.
 TIME_MIN: Final = datetime(1970, 1, 1, tzinfo=UTC)
 TIME_MAX: Final = datetime(9998, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)
-REMEMBERED_MAX = 8_192  # tag sets, and metas, that were found to be right
+REMEMBERED_MAX = 8_192  # cached tag sets, and cached metas, that were found valid
 
 
 class Match(StrEnum):
     """How a clause's tags are compared with an event's."""
 
-    EXACT = "exact"  # one tag: what is indexed under it; several: the event's whole tag set
+    EXACT = "exact"  # one tag: events indexed under it; several: exactly the event's tag set
     CONTAINS = "contains"  # the event carries at least these tags
 
 
@@ -84,7 +84,7 @@ class Clause(Struct, frozen=True, gc=False):
 
 
 class Query(Struct, frozen=True, gc=False):
-    """Clauses, OR-ed. Never empty: an empty query has no one meaning."""
+    """Clauses, OR-ed. Never empty: an empty query could mean all events or none."""
 
     clauses: tuple[Clause, ...]
 
@@ -98,7 +98,7 @@ class Query(Struct, frozen=True, gc=False):
 
 
 class Meta(Struct, frozen=True, omit_defaults=True, gc=False):
-    """Who caused a commit or a fact of it, and through what."""
+    """Who caused a commit or one of its facts, and through which request."""
 
     actor: str = ""
     on_behalf_of: str = ""
@@ -110,7 +110,7 @@ NO_META: Final = Meta()
 
 
 class Fact(Struct, frozen=True, gc=False):
-    """An event before it has a position: encoded once, stored as these bytes, never made again."""
+    """An event that has no position yet. It is encoded once; these bytes are what is stored."""
 
     kind: str
     type: str
@@ -134,32 +134,35 @@ class Event(Struct, frozen=True, gc=False):
 
 
 class Boundary(Struct, frozen=True, gc=False):
-    """What a decision depends on and how far it saw it. Made by ``Store.read`` alone."""
+    """What a decision has read, and up to which position. Only ``Store.read`` makes one.
+
+    A commit under it fails if an event that matches it was added since the read.
+    """
 
     query: Query
-    seen: Any  # opaque: the engine that made it is the only one that reads it
-    guard: Query | None = None  # observed too, where the page was empty
+    seen: Any  # opaque: only the engine that made it reads it
+    guard: Query | None = None  # must not change either; set where the page was empty
 
     @property
     def clauses(self) -> tuple[Clause, ...]:
-        """All that may not move: more than a caller may ask for in one query."""
+        """Every clause that must not have new events; can be more than ``CLAUSES_MAX``."""
         return self.query.clauses + (() if self.guard is None else self.guard.clauses)
 
 
 class EventPage(Struct, frozen=True, gc=False):
-    """Events in position order, and what a decision on them depends on."""
+    """Events in position order, with the boundary of a decision on them."""
 
     events: tuple[Event, ...]
-    guarded: Boundary | None = None  # None: the read cannot be guarded as a whole
+    guarded: Boundary | None = None  # None: the read has no boundary
 
     @property
     def has_boundary(self) -> bool:
-        """Whether a decision may rest on this page."""
+        """Whether a decision may be based on this page."""
         return self.guarded is not None
 
     @property
     def boundary(self) -> Boundary:
-        """What to hand to the commit of a decision that rests on this page.
+        """The boundary for the commit of a decision that is based on this page.
 
         Raises:
             UnfencedQuery: the limit cut the page, or no index covers the query.
@@ -173,7 +176,7 @@ class EventPage(Struct, frozen=True, gc=False):
 
 
 class Key(Struct, frozen=True, order=True, gc=False):
-    """Where a row lives."""
+    """The collection and id of a row."""
 
     collection: str
     id: str
@@ -183,7 +186,10 @@ class Key(Struct, frozen=True, order=True, gc=False):
 
 
 class Record(Struct, frozen=True, gc=False):
-    """A row: ``version`` is the position that last wrote it, ``born`` the one that created it."""
+    """A row. ``version`` is the position that last wrote it, ``born`` the one that created it.
+
+    A version never recurs, also not after the row was deleted and created again.
+    """
 
     key: Key
     version: Position
@@ -192,10 +198,10 @@ class Record(Struct, frozen=True, gc=False):
 
 
 class Put(Struct, frozen=True, gc=False):
-    """Write the row if it is at ``expect``; ``fact`` is the index of its cause in the commit.
+    """Write the row if its version is ``expect``; ``fact`` is the index of its cause in the commit.
 
-    ``born`` is the index of the fact that made the row (anew), where the commit has several about
-    it; None: ``fact`` made it if it was absent, else it keeps its birth.
+    Where several facts of the commit step the row, ``born`` is the index of the one that created
+    it. None: ``fact`` created it if it was absent, else the row keeps the ``born`` that it has.
     """
 
     key: Key
@@ -205,14 +211,14 @@ class Put(Struct, frozen=True, gc=False):
     born: int | None = None
 
     def born_at(self, first: Position, before: Position) -> Position:
-        """The row's birth when the commit lands at ``first``; ``before`` is what it was so far."""
+        """The row's ``born`` once the commit is applied at ``first``; ``before`` is its old one."""
         if self.born is not None:
             return first + self.born
         return first + self.fact if self.expect == ABSENT else before
 
 
 class Delete(Struct, frozen=True, gc=False):
-    """Remove the row if it is at ``expect``."""
+    """Remove the row if its version is ``expect``."""
 
     key: Key
     expect: Position
@@ -220,7 +226,7 @@ class Delete(Struct, frozen=True, gc=False):
 
 
 class Check(Struct, frozen=True, gc=False):
-    """Only demand that the row is at ``expect``."""
+    """Require that the row's version is ``expect``, and write nothing."""
 
     key: Key
     expect: Position
@@ -230,7 +236,7 @@ Write = Put | Delete | Check
 
 
 class CommitKey(Struct, frozen=True, gc=False):
-    """An idempotency key with the digest of what was asked and the answer to give again."""
+    """An idempotency key, with the digest of the request and the answer for a repeat of it."""
 
     key: str
     digest: bytes
@@ -238,7 +244,7 @@ class CommitKey(Struct, frozen=True, gc=False):
 
 
 class Commit(Struct, frozen=True, gc=False):
-    """All or nothing."""
+    """Facts, row writes and their conditions, applied all or nothing."""
 
     at: datetime
     meta: Meta = NO_META
@@ -249,23 +255,26 @@ class Commit(Struct, frozen=True, gc=False):
 
     @property
     def span(self) -> int:
-        """How many positions it takes: a commit without facts takes one number too."""
+        """How many positions the commit takes: one per fact, and one if it has no fact."""
         return len(self.facts) or 1
 
     def meta_of(self, fact: Fact) -> Meta:
-        """Who caused this fact of it."""
+        """The meta of this fact, else of the commit."""
         return self.meta if fact.meta is None else fact.meta
 
 
 class Receipt(Struct, frozen=True, gc=False):
-    """A commit that landed, now or (``replayed``) when the same key came first."""
+    """The positions of a commit that was applied.
+
+    ``replayed``: an earlier commit with the same idempotency key was applied, not this one.
+    """
 
     first: Position
     last: Position
     at: datetime
     answer: bytes = b""
     replayed: bool = False
-    digest: bytes = b""  # of what was asked under the key; empty without one
+    digest: bytes = b""  # of the request with the idempotency key; empty without one
 
 
 def set_name(tags: Iterable[str]) -> str:
@@ -274,17 +283,17 @@ def set_name(tags: Iterable[str]) -> str:
 
 
 def fact_bytes(fact: Fact) -> int:
-    """Bytes of its body, its tags and the meta that is its own, as they are stored.
+    """The stored bytes of the fact's body, its tags and its own meta.
 
     Raises:
-        InvalidInput, LimitExceeded: the meta is wrong.
+        InvalidInput, LimitExceeded: the meta is not valid.
     """
     own = 0
     if fact.meta is not None:
         try:
             own = _size(structs.astuple(fact.meta))
         except (TypeError, UnicodeEncodeError):
-            own = meta_bytes(fact.meta)  # it is wrong: to be told how
+            own = meta_bytes(fact.meta)  # not valid: this raises with the reason
     return len(fact.body) + _size(fact.tags) + own
 
 
@@ -294,17 +303,17 @@ def _size(texts: tuple[str, ...]) -> int:
 
 
 def slot_bytes(fact: Fact) -> int:
-    """Bytes that it takes in the log's storage items, at most."""
+    """The bytes that the fact takes in the log's storage items, at most."""
     return fact_bytes(fact) + SLOT_FACT_BYTES
 
 
 def slots(size: int) -> int:
-    """How many storage items of the log facts begin that take so many bytes together."""
+    """How many storage items of the log are needed for facts of this size in total."""
     return 1 + size // SLOT_BYTES
 
 
 def facts_max(cost_max: int) -> int:
-    """How many facts a commit may have that may cost so much: a pack where it may cost more."""
+    """How many facts a commit with this cost limit may have. A pack of a lane may have more."""
     return FACTS_MAX if cost_max <= COST_MAX else cost_max
 
 
@@ -318,12 +327,12 @@ def at_most(limit: str, found: int, allowed: int) -> None:
 
 
 def check_text(what: str, text: object, bytes_max: int) -> None:
-    """Text that every engine can hold as a key: not empty, UTF-8, no control characters.
+    """Check text that every engine stores as a key: not empty, UTF-8, no control characters.
 
     Raises:
         InvalidInput, LimitExceeded.
     """
-    if (  # nearly every text; the rest of this function finds out what is wrong with the others
+    if (  # the fast path for nearly every text; the rest finds out what is wrong with the others
         type(text) is str and text.isascii() and text.isprintable() and 0 < len(text) <= bytes_max
     ):
         return
@@ -345,7 +354,7 @@ def _utf8(what: str, text: str) -> int:
 
 def check_tag(tag: object) -> None:
     """Raises: InvalidInput, LimitExceeded."""
-    if (  # nearly every tag, as above
+    if (  # the fast path for nearly every tag
         type(tag) is str
         and tag.isascii()
         and tag.isprintable()
@@ -362,10 +371,10 @@ def check_tag(tag: object) -> None:
 
 @lru_cache(REMEMBERED_MAX)
 def tags_bytes(tags: tuple[str, ...]) -> int:
-    """Bytes of a fact's tags. Those of one host or revision come again and again.
+    """The bytes of a fact's tags. Cached: the facts of one host or revision have the same tags.
 
     Raises:
-        InvalidInput: not sorted and distinct, or no tags. LimitExceeded.
+        InvalidInput: not sorted and distinct, or not tags. LimitExceeded.
     """
     at_most("tags of a fact", len(tags), TAGS_MAX)
     if size := _plain_size(tags):
@@ -380,7 +389,7 @@ def tags_bytes(tags: tuple[str, ...]) -> int:
 
 
 def _plain_size(tags: tuple[str, ...]) -> int:
-    """Bytes of tags with which nothing can be wrong: nearly all; 0: they must be looked at."""
+    """The bytes of tags that are clearly valid, as nearly all are; 0 if each must be checked."""
     try:
         together = "".join(tags)
     except TypeError:
@@ -397,7 +406,7 @@ def _plain_size(tags: tuple[str, ...]) -> int:
 
 @lru_cache(REMEMBERED_MAX)
 def meta_bytes(meta: Meta) -> int:
-    """Bytes of its members. Raises: InvalidInput, LimitExceeded."""
+    """The bytes of the meta's members. Raises: InvalidInput, LimitExceeded."""
     size = 0
     for text in structs.astuple(meta):
         if not isinstance(text, str):

@@ -1,9 +1,9 @@
-"""A slice: one command, what it reads, and how it decides. A value, run by ``control.runtime``.
+"""A slice: one command, what it reads, and how it decides. ``control.runtime`` runs it.
 
     command ──▶ query (derived) ──▶ read ──▶ evolve … evolve ──▶ decide ──▶ facts, or a refusal
 
 A slice starts either from a query over facts (``reads``, ``start``, ``evolve``) or from rows
-(``rows``), never from both: its boundary is then exactly what it read.
+(``rows``), never from both. So its boundary is exactly what it read.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tidegate.kernel.model import Key, Position
 class Slice:
     """How one kind of command becomes facts.
 
-    ``decide`` returns facts (none: nothing changes, nothing is committed) or raises a ``Refused``.
-    It is pure: it may run several times for one command.
+    ``decide`` returns facts or raises a ``Refused``. If it returns none, nothing is committed. It
+    is pure, because it may run several times for one command.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Slice:
     writes: tuple[type[Struct], ...]
     decide: Callable[[Any, Any, datetime], Sequence[Struct]]
 
-    # From facts: a state folded from the events that the command's own query finds.
+    # From facts: the state is folded from the events that match the command's query.
     reads: tuple[type[Struct], ...] = ()
     start: Callable[[Any], Any] | None = None
     evolve: Callable[[Any, Any], Any] | None = None
@@ -40,16 +40,17 @@ class Slice:
     # From rows: the state is the tuple of decoded rows, None where a row is absent.
     rows: Callable[[Any], tuple[Key, ...]] | None = None
 
-    # From rows: the versions that the client saw; another one is a StaleVersion before deciding.
+    # From rows: the versions that the client saw. If a row has another version, the runtime raises
+    # StaleVersion before it decides.
     expects: Callable[[Any], dict[Key, Position]] | None = None
 
-    # From rows: kept rows among them, such as a lease, that the decided facts use up.
+    # From rows: the kept rows among them, such as a lease, that the commit of the facts deletes.
     spends: Callable[[Any], tuple[Key, ...]] | None = None
 
-    # What the caller is told, from the decided facts; stored with the idempotency key.
+    # The answer for the caller, from the decided facts; stored with the idempotency key.
     answer: Callable[[Sequence[Any]], bytes] = lambda facts: b""
 
-    # Whether a refusal is checked against the current state before it is believed.
+    # Whether a refusal is checked against the current state before the caller gets it.
     certify: bool = False
 
     def __post_init__(self) -> None:
@@ -64,7 +65,7 @@ class Slice:
 
 
 class Alongside(Struct, frozen=True):
-    """A command that is decided and committed together with another one, before it."""
+    """A command that is decided before another one and committed together with it."""
 
     item: Slice
     command: Struct
@@ -76,8 +77,10 @@ class CommandPair(Struct, frozen=True):
 
 
 def put_together(first: Slice, second: Slice) -> Slice:
-    """One slice of two that start from rows: the facts of both, or a refusal of one of them. The
-    name and the answer are those of the second.
+    """Make one slice of two that start from rows.
+
+    It returns the facts of both, or raises the refusal of one. Its name and answer are those of
+    the second.
     """
     rows_of_first, rows_of_second = first.rows, second.rows
     if rows_of_first is None or rows_of_second is None:
@@ -113,7 +116,7 @@ def put_together(first: Slice, second: Slice) -> Slice:
 
 
 def join(first: Alongside | None, second: Alongside) -> Alongside:
-    """Both commands as one, to be committed along with a third."""
+    """Join two commands into one that can be committed along with a third."""
     if first is None:
         return second
     item = put_together(first.item, second.item)

@@ -1,4 +1,4 @@
-"""The narrow waist: what every engine does, no more; an engine may be faster, never different."""
+"""The interface of every engine. An engine may be faster than another, never different."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tidegate.errors import InvalidInput, StoreRefused, TidegateError, UnfencedQ
 from tidegate.kernel import collections as kernel_collections, commit_limits, model
 from tidegate.kernel.vocabulary import Vocabulary
 
-# Raised whenever a program that knows only the number before would misread what the log holds: its
-# layout, the facts in it, or what they mean. 2: content digests of domain/content, outcomes.
-PAGE_ROWS = 500  # that one read of a collection asks for
+PAGE_ROWS = 500  # rows per page when a whole collection is read
+# Increased whenever an older program would misread the log: its layout, its facts or what they
+# mean. 2: content digests of domain/content, outcomes.
 LOG_FORMAT = 2
 
 
 def check_format(found: int) -> None:
-    """Refuse a log that this program would misread.
+    """Refuse a log that this version would misread.
 
     Raises:
-        StoreRefused: the log was written by an older or a newer program.
+        StoreRefused: an older or a newer version wrote the log.
     """
     if found < LOG_FORMAT:
         raise StoreRefused(
@@ -38,7 +38,7 @@ def check_format(found: int) -> None:
 
 
 class FoldNumber(Struct, frozen=True):
-    """Which number of a fold wrote its collection."""
+    """The ``Fold.number`` of the fold that wrote a collection."""
 
     number: int
 
@@ -49,7 +49,7 @@ FOLD_NUMBERS = kernel_collections.Collection(
 
 
 class Schema:
-    """All that a store is told about what it holds: fact types, slices, collections."""
+    """What a store needs to know about its content: fact types, slices, collections."""
 
     def __init__(
         self, vocabulary: Vocabulary, collections: Iterable[kernel_collections.Collection] = ()
@@ -59,7 +59,7 @@ class Schema:
         self._kinds = commit_limits.portable_kinds(
             {name: one.kind for name, one in vocabulary.types.items()}
         )
-        self.kinds = frozenset(self._kinds.values())  # the only ones that a log takes
+        self.kinds = frozenset(self._kinds.values())  # the only ones that a log accepts
         self._entries_max = max(len(found.indexes) for found in self.collections.values())
 
     def collection(self, name: str) -> kernel_collections.Collection:
@@ -70,7 +70,7 @@ class Schema:
         return found
 
     def check(self, commit: model.Commit, cost_max: int) -> None:
-        """All that can be wrong with a commit before the database is asked.
+        """Check everything about a commit that needs no database.
 
         Raises:
             InvalidInput, LimitExceeded. UnfencedQuery: no read made such a boundary.
@@ -94,8 +94,10 @@ class Schema:
             model.at_most("storage items of a commit", self.cost(commit), cost_max)
 
     def cost(self, commit: model.Commit) -> int:
-        """Storage items that DynamoDB would be sent: the log's slots, two per index written, one
-        per index only checked, the rows with their index entries, the idempotency key.
+        """How many storage items a commit would be on DynamoDB.
+
+        These are the log's slots, two per index written, one per index only checked, the rows
+        with their index entries, and the idempotency key.
         """
         written = {name for fact in commit.facts for name in self.vocabulary.indexes(fact)}
         checked = {
@@ -108,7 +110,7 @@ class Schema:
         return _slots(commit) + indexes + rows + (commit.once is not None)
 
     def _cost_bound(self, commit: model.Commit, size: int) -> int:
-        """No commit of so many bytes costs more; it is cheap to tell, and mostly settles it."""
+        """An upper bound of ``cost``, cheap to compute. It is low enough for most commits."""
         bound = 1 + model.slots(size + model.SLOT_FACT_BYTES * len(commit.facts))
         for fact in commit.facts:
             bound += 2 * (len(fact.tags) + 2)
@@ -122,7 +124,7 @@ class Schema:
             case model.Put(expect=0):
                 return 1 + entries
             case model.Put():
-                return 1 + 2 * entries  # the old entry goes, the new one comes
+                return 1 + 2 * entries  # the old entry is deleted, the new one is written
             case model.Delete():
                 return 1 + entries
             case model.Check():
@@ -134,7 +136,7 @@ def _slots(commit: model.Commit) -> int:
 
 
 class Store(Protocol):
-    """One log and its rows. Synchronous, no thread inside; a handle may be shared by threads."""
+    """One log and its rows. Synchronous, without threads of its own; threads may share it."""
 
     schema: Schema
     pack_cost_max: ClassVar[int]  # what a lane may put into one commit; COST_MAX for all others
@@ -149,18 +151,18 @@ class Store(Protocol):
     ) -> model.EventPage:
         """The events that match, in position order, from one consistent view.
 
-        ``guard`` is observed for the boundary, not returned, and kept in it only if the page is
-        empty. The page has no boundary, and raises when it is asked for, if the limit
-        cut it or a clause has no index. Pages that are read with a limit follow each other without
-        a gap. A page without a limit is for a decision: on DynamoDB, where the query needs several
-        indexes, an event may still land below its last one.
+        The events of ``guard`` are not returned, but a boundary of an empty page covers them too.
+        A page has no boundary if the limit cut it or a clause has no index; then
+        ``EventPage.boundary`` raises. Pages that are read with a limit follow each other without a
+        gap. Use a page without a limit for decisions only: on DynamoDB, where the query needs
+        several indexes, an event may later be appended below its last one.
         """
         ...
 
     def get(self, *keys: model.Key) -> tuple[model.Record | None, ...]:
-        """The rows, None where there is none, as of one moment.
+        """The rows as of one moment; None where there is no row.
 
-        Of more than 100 rows, each 100 are: no engine but DynamoDB makes use of that.
+        With more than 100 keys, only each 100 rows are from one moment: DynamoDB reads them so.
         """
         ...
 
@@ -174,39 +176,40 @@ class Store(Protocol):
         limit: int,
         descending: bool = False,
     ) -> tuple[model.Record, ...]:
-        """Rows in order of their id, or of an index entry then id.
+        """Rows in the order of their ids, or of their index entries and then their ids.
 
-        Without an index, ``prefix`` and ``after`` are of the id. With one, ``prefix`` is of the
-        entry and ``after`` is ``entry(…, id)`` of the last row seen. ``descending`` turns the
-        order around: the last row comes first, and ``after`` is still the last row seen.
+        Without an index, ``prefix`` and ``after`` are compared with the id. With one, ``prefix`` is
+        compared with the entry, and ``after`` is ``entry(…, id)`` of the last row of the page
+        before. ``descending`` reverses the order; ``after`` has the same meaning.
         """
         ...
 
     def commit(self, *commits: model.Commit) -> tuple[model.Receipt | TidegateError, ...]:
-        """Each in order, each atomic on its own, one flush for all. Errors are returned.
+        """Apply the commits in order, each atomic on its own, with one flush for all.
 
-        Of several reasons the first counts: idempotency key, boundaries, writes.
+        An error is returned in the commit's place. If several guards fail, the first one is
+        reported: idempotency key, boundaries, writes.
         """
         ...
 
     def receipt(self, key: str) -> model.Receipt | None:
-        """What became of the commit with this idempotency key."""
+        """The receipt of the commit with this idempotency key; None if there is none."""
         ...
 
     def head(self) -> model.Position:
-        """The last position that was given out: no event committed before this call is above it.
+        """The last position that was allocated: no event committed before this call is above it.
 
-        It may be no event's. On DynamoDB a commit that is on its way may still land at or below it:
-        to miss nothing, follow the feed from the last event that you saw.
+        There may be no event at it. On DynamoDB a commit in progress may still be applied at or
+        below it: to miss nothing, follow the feed from the last event that you saw.
         """
         ...
 
     def feed(self, *, after: model.Position, limit: int) -> model.EventPage:
-        """All events in position order, without gaps: nothing appears later below the last one."""
+        """All events in position order, without gaps: no event is added later below the last."""
         ...
 
     def restore(self, collection: str, records: Iterable[model.Record]) -> None:
-        """Replace all rows of a collection by these, stamps included. For rebuilds alone."""
+        """Replace all rows of a collection, with versions and ``born``. For rebuilds only."""
         ...
 
     def close(self) -> None: ...
@@ -215,7 +218,7 @@ class Store(Protocol):
 def row_pages(
     store: Store, collection: str, *, prefix: str = "", page_rows: int | None = None
 ) -> Iterator[tuple[model.Record, ...]]:
-    """All rows of a collection, or those whose id begins so, page by page in order of their ids."""
+    """Yield the rows of a collection whose ids start with ``prefix``, page by page, in id order."""
     limit = page_rows or PAGE_ROWS
     after = ""
     while page := store.range(collection, prefix=prefix, after=after, limit=limit):
@@ -226,13 +229,13 @@ def row_pages(
 
 
 def rows(store: Store, collection: str, *, prefix: str = "") -> Iterator[model.Record]:
-    """All rows of a collection, or those whose id begins so, in order of their ids."""
+    """Yield the rows of a collection whose ids start with ``prefix``, in id order."""
     for page in row_pages(store, collection, prefix=prefix):
         yield from page
 
 
 def check_range(after: object, limit: object) -> None:
-    """From where and how many, as every read takes them; no limit means all.
+    """Check the ``after`` and ``limit`` of a read; a limit of None means all.
 
     Raises:
         InvalidInput.
@@ -246,7 +249,7 @@ def is_fenced(schema: Schema, query: model.Query) -> bool:
     """Whether every clause has an index, so that the query can be a boundary.
 
     Raises:
-        InvalidInput: some clause names a tag key or type that is not declared.
+        InvalidInput: a clause names a tag key or type that is not declared.
     """
     return None not in [schema.vocabulary.index(clause) for clause in query.clauses]
 

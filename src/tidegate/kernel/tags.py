@@ -1,4 +1,4 @@
-"""Tags: by which of its fields a fact is found, declared once, as types.
+"""Tags: the fields by which a fact is found, declared as annotations of its type.
 
     class OrderPlaced(Struct, frozen=True):
         order_id: Annotated[str, Partition()]     indexed under order_id:…
@@ -28,8 +28,8 @@ from tidegate.errors import InvalidDefinition, InvalidInput
 from tidegate.kernel.model import TAG_BYTES_MAX, TAGS_MAX, at_most, check_tag
 
 ALL_INDEX = "all:*"
-TAGGED_MAX = 8_192  # remembered tags of facts, for types that are tagged alike
-_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")  # so that no tag reads like the name of a set
+TAGGED_MAX = 8_192  # cached tags of facts, shared by types with the same tag fields
+_KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")  # no digit first: so no tag looks like a set name
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,21 +41,21 @@ class Tag:
 
 @dataclass(frozen=True, slots=True)
 class Partition(Tag):
-    """The one tag under which an event of this type always is indexed."""
+    """The one tag under which every event of this type is indexed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cross(Tag):
-    """A tag that is read over all partitions: every event that carries it is indexed under it."""
+    """A tag for reads across partitions: every event that carries it is indexed under it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Untagged:
-    """Payload, although the name looks like an id."""
+    """Marks a field as payload although its name looks like an id."""
 
 
 class Scope(StrEnum):
-    """How widely an event is found by a tag that it carries."""
+    """Whether and how an event is indexed under a tag that it carries."""
 
     PARTITION = "partition"
     CROSS = "cross-partition"
@@ -71,10 +71,10 @@ class TagField:
     scope: Scope
     many: bool
     optional: bool
-    is_text: bool = False  # one plain text: equal members give equal tags
+    is_text: bool = False  # a single ``str``, so the tag is just the key and this text
 
     def tags(self, value: Struct) -> tuple[str, ...]:
-        """The field's tags of this value, distinct, in order. Raises: InvalidInput."""
+        """The tags that this field gives the value, distinct, in order. Raises: InvalidInput."""
         content = getattr(value, self.name)
         if self.many:
             return tuple(dict.fromkeys(self._tag(element) for element in content))
@@ -93,7 +93,8 @@ def tag_fields(struct: type[Struct]) -> tuple[TagField, ...]:
     """The tagged fields of a fact or command type, in field order.
 
     Raises:
-        InvalidDefinition: a tag on a type that has no text form, a key twice, two partitions.
+        InvalidDefinition: a tagged field has no text form, two fields have one key, or there are
+            two partition tags.
     """
     hints = hints_of(struct)
     found = []
@@ -107,7 +108,7 @@ def tag_fields(struct: type[Struct]) -> tuple[TagField, ...]:
     if len(set(keys)) != len(keys):
         raise InvalidDefinition(f"{struct.__name__} has two fields for one tag key: {keys}")
     if len(found) == 1 and found[0].scope is Scope.PLAIN and not found[0].many:
-        # A type with a single tag is partitioned by it.
+        # The only tag of a type is its partition tag.
         found = [replace(found[0], scope=Scope.PARTITION)]
     partitions = [tag for tag in found if tag.scope is Scope.PARTITION]
     if len(partitions) > 1:
@@ -119,31 +120,33 @@ def tag_fields(struct: type[Struct]) -> tuple[TagField, ...]:
 
 @cache
 def tagging(fields: tuple[TagField, ...]) -> Callable[[Struct], tuple[str, ...]]:
-    """How facts with these fields are tagged. Those of one host or revision come again and again:
-    their tags are remembered by the members that they are made of.
+    """Make the function that returns the tags of a fact with these fields.
+
+    It caches them by the values of the fields, because the facts of one host or revision have the
+    same tags.
     """
 
     def tags_of(value: Struct) -> tuple[str, ...]:
         tags = [tag for found in fields for tag in found.tags(value)]
         at_most("tags of a fact", len(tags), TAGS_MAX)
-        return tuple(sorted(tags))  # distinct they are: no two fields have one key
+        return tuple(sorted(tags))  # they are distinct: no two fields have the same key
 
     if len(fields) < 2 or not all(found.is_text for found in fields):
         return tags_of
-    # No key with its colon begins like another one, so tags are sorted as their keys are.
+    # No key with its colon is a prefix of another one, so sorting the keys sorts the tags.
     prefixes, names = zip(*sorted((f"{found.key}:", found.name) for found in fields), strict=True)
     members = attrgetter(*names)
     short = TAG_BYTES_MAX - max(map(len, prefixes))
     made: dict[tuple[str, ...], tuple[str, ...]] = {}
 
-    def remembered(value: Struct) -> tuple[str, ...]:
+    def cached_tags_of(value: Struct) -> tuple[str, ...]:
         texts = members(value)
         try:
             tags = made.get(texts)
             if tags is not None:
                 return tags
             together = "".join(texts)
-        except TypeError:  # one is missing, or no text, whatever the type says
+        except TypeError:  # a value is None, or not a text although its type says so
             return tags_of(value)
         plain = len(together) <= short and together.isascii() and together.isprintable()
         tags = tuple(map(add, prefixes, texts)) if plain and all(texts) else tags_of(value)
@@ -152,7 +155,7 @@ def tagging(fields: tuple[TagField, ...]) -> Callable[[Struct], tuple[str, ...]]
         made[texts] = tags
         return tags
 
-    return remembered
+    return cached_tags_of
 
 
 def _tag_field(

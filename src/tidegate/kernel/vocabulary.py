@@ -1,8 +1,8 @@
-"""Which events a command depends on, derived from types: nobody writes a query by hand.
+"""Derives from types which events a command depends on, so that nobody writes queries by hand.
 
 An event is *indexed* under its partition tag, under each cross-partition tag, under its exact tag
-set where some slice reads that composite, and under ``ALL_INDEX`` if its type asks for a global
-order. Index scope = read scope = fence scope, on every engine, because every engine asks here.
+set if a slice reads that composite, and under ``ALL_INDEX`` if its type has a global order. Every
+engine uses this module, so on all of them the same index serves a read and guards its boundary.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ from tidegate.errors import InvalidDefinition, InvalidInput
 from tidegate.kernel import codec, index_rules, model, slices as kernel_slices, tags as kernel_tags
 from tidegate.kernel.clauses import DeclaredTypes, clause_fields
 
-SHAPES_MAX = 4_096  # remembered forms of clauses
-FILED_MAX = 8_192  # remembered index names of facts, for types that are filed alike
+SHAPES_MAX = 4_096  # cached shapes of clauses
+FILED_MAX = 8_192  # cached index names of facts, shared by types with the same index rule
 
 Upcast = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
 class FactType:
-    """One type of fact: its struct, the kind under which the log files it, and its history.
+    """One type of fact: its struct, its kind in the log, and its older schemas.
 
     ``upcasts[n]`` turns the JSON object of schema n into that of schema n + 1.
     """
@@ -34,7 +34,7 @@ class FactType:
     kind: str
     schema: int = 1
     upcasts: Mapping[int, Upcast] = field(default_factory=dict)
-    global_order: bool = False  # also indexed under ALL_INDEX: type-only conditions work
+    global_order: bool = False  # also indexed under ALL_INDEX, so clauses need no tag
 
     @property
     def name(self) -> str:
@@ -48,20 +48,23 @@ def facts(kind: str, *structs: type[Struct]) -> tuple[FactType, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Served:
-    """How clauses of one shape are answered; with no tag, set or name only a scan can."""
+    """Which index serves clauses of one shape: a tag's, the exact set's, a named one, or none.
 
-    types: frozenset[str] | None  # those that can stand under the index
-    tag: int | None = None  # which of the sorted tags, where its index is that of a tag
-    composite: bool = False  # the index of the exact set
+    Without an index only a scan of the log can answer the clause.
+    """
+
+    types: frozenset[str] | None  # the clause's types that are indexed there
+    tag: int | None = None  # the place of the tag, among the sorted tags, that is the index
+    composite: bool = False  # the exact tag set is the index
     name: str | None = None
 
 
 class Vocabulary:
-    """Every fact type and every slice of a log, checked against each other once.
+    """Every fact type and every slice of a log, checked against each other at start.
 
     Raises:
-        InvalidDefinition: scopes that disagree, a clause that can find nothing, a consumed type
-            that no clause can reach, a tag annotation on a consumed view.
+        InvalidDefinition: two types disagree on a tag's scope, a clause can match nothing, no
+            clause can find a type in ``reads``, or a view has a tag annotation.
     """
 
     def __init__(
@@ -84,7 +87,7 @@ class Vocabulary:
         self._filed: dict[tuple[int | None, tuple[str, ...]], tuple[str, ...]] = {}
         self._check_facts()
         self.slices = tuple(slices)
-        # Exact tag sets that some slice reads: their keys, and the types that are filed under them.
+        # The exact tag sets that a slice reads: their keys, and the types that are indexed there.
         self.composites: dict[frozenset[str], frozenset[str]] = {}
         for item in self.slices:
             self._file_composite(item)
@@ -101,10 +104,10 @@ class Vocabulary:
         if len(self._plans) != len(self.slices):
             raise InvalidDefinition("two slices have one name")
 
-    # ── facts in, facts out ──
+    # ── encoding and decoding facts ──
 
     def fact(self, value: Struct, meta: model.Meta | None = None) -> model.Fact:
-        """The fact as it will be stored; ``meta``, where it is not the commit's.
+        """Encode the fact as it will be stored. Pass ``meta`` if it differs from the commit's.
 
         Raises:
             InvalidInput, LimitExceeded.
@@ -115,14 +118,14 @@ class Vocabulary:
             raise InvalidInput(f"fact type {name} is not declared")
         tags = self._tagged[name](value)
         body = codec.encode(value)
-        codec.decode(body, known.struct)  # what cannot be read again is never written
+        codec.decode(body, known.struct)  # never write what cannot be read again
         return model.Fact(known.kind, name, known.schema, tags, body, meta)
 
     def value(self, event: model.Event | model.Fact, struct: type[Struct] | None = None) -> Struct:
-        """The typed fact of an event, brought to its newest schema, or a view of it.
+        """Decode the fact of an event in its newest schema, or as a view: another ``struct``.
 
         Raises:
-            InvalidInput: the type or its schema is unknown here.
+            InvalidInput: this version does not know the type or its schema.
         """
         known = self.types.get(event.type)
         if known is None or event.schema > known.schema:
@@ -135,11 +138,12 @@ class Vocabulary:
             content = known.upcasts[schema](content)
         return codec.convert(content, wanted)
 
-    # ── indexes: the one answer to "what is found by what" ──
+    # ── indexes: the one place that decides which read finds which event ──
 
     def indexes(self, fact: model.Fact | model.Event) -> tuple[str, ...]:
-        """The index names under which this fact is filed. Raises: InvalidInput."""
-        # Asked when a fact is made, when it is committed, and often again for its neighbours.
+        """The index names of this fact. Raises: InvalidInput."""
+        # Cached: this is called when a fact is made and when it is committed, and facts with the
+        # same tags often follow.
         asked = (self._alike.get(fact.type), fact.tags)
         filed = self._filed.get(asked)
         if filed is None:
@@ -162,25 +166,25 @@ class Vocabulary:
         return self._index_rules[fact.type].filed(fact.tags, keys)
 
     def index_rule(self, name: str) -> index_rules.IndexRule:
-        """By which rule facts of this declared type are filed."""
+        """The rule by which facts of this type are indexed."""
         return self._index_rules[name]
 
     def index(self, clause: model.Clause) -> str | None:
-        """The index that serves and fences the clause, or None if only a scan can answer it.
+        """The index that serves the clause and guards it; None if only a scan can answer it.
 
         Raises:
-            InvalidInput: a tag key or an event type that is not declared.
+            InvalidInput: a tag key or an event type is not declared.
         """
         return self.served(clause)[0]
 
     def fenced(self, clause: model.Clause) -> frozenset[str] | None:
-        """The types of the clause that can stand under its index; ANY stays ANY."""
+        """The types of the clause that are indexed under its index; ANY stays ANY."""
         return self.served(clause)[1]
 
     def served(self, clause: model.Clause) -> tuple[str | None, frozenset[str] | None]:
-        """Index and types of the clause at once. Raises: InvalidInput."""
+        """The index and the types of the clause. Raises: InvalidInput."""
         tags = sorted(clause.tags)
-        # Asked for every clause, worked out once for each shape.
+        # Computed once for each shape of a clause, and cached.
         shape = (clause.types, tuple([tag.partition(":")[0] for tag in tags]), clause.match)
         served = self._shapes.get(shape)
         if served is None:
@@ -216,9 +220,9 @@ class Vocabulary:
         event: model.Event | model.Fact,
         filed: Collection[str] | None = None,
     ) -> bool:
-        """Whether a read of the clause returns the event: the definition that engines speed up.
+        """Whether a read of the clause returns the event. Engines must agree with this definition.
 
-        ``filed`` are the indexes under which the event is; None: as we would file it.
+        ``filed`` are the event's index names; None: those of our own rule.
         """
         if clause.types is not model.ANY and event.type not in clause.types:
             return False
@@ -236,7 +240,7 @@ class Vocabulary:
         """The clauses on which this command's decision depends.
 
         Raises:
-            InvalidInput: the command gives no tag at all (only empty lists), or a bad tag value.
+            InvalidInput: the command has no tag at all (only empty lists), or an invalid tag value.
         """
         clauses: dict[model.Clause, None] = {}
         for planned in self._plans[item.name]:
@@ -252,8 +256,10 @@ class Vocabulary:
         return model.Query(tuple(clauses))
 
     def guard(self, item: kernel_slices.Slice, query: model.Query) -> model.Query | None:
-        """What else a decision on an empty model depends on: the types it creates, in the
-        partitions that the command names, so that of two first writers one conflicts (CB-13).
+        """What else a decision depends on if its query finds nothing (CB-13).
+
+        These are the types that the slice writes, in the partitions that the command names. So if
+        two commands both find nothing and both create something, one of them conflicts.
         """
         read = {name.__name__ for name in item.reads}
         created: dict[str, set[str]] = {}  # tag → types; a clause for each, so no more than asked
@@ -271,7 +277,7 @@ class Vocabulary:
         )
         return model.Query(clauses) if clauses else None
 
-    # ── definition-time checks ──
+    # ── checks at definition ──
 
     def _partition(self, name: str) -> str | None:
         return next(
@@ -331,7 +337,7 @@ class Vocabulary:
         )
 
     def _alike_filed(self) -> dict[str, int]:
-        """A number for each type: facts of types with one number are filed alike."""
+        """A number for each type. Types with the same number have equal rules and tag keys."""
         rules: dict[tuple[index_rules.IndexRule, frozenset[str]], int] = {}
         found = {}
         for name, index_rule in self._index_rules.items():
@@ -339,7 +345,7 @@ class Vocabulary:
         return found
 
     def _files(self, keys: frozenset[str], types: frozenset[str] | None) -> bool:
-        """Whether every event that can have exactly these keys is filed under its exact set."""
+        """Whether every event that can have exactly these keys is indexed under its exact set."""
         filed = self.composites.get(keys, frozenset())
         wanted = self.types if types is model.ANY else types
         return bool(filed) and all(name in filed for name in wanted if self._may_carry(name, keys))

@@ -1,7 +1,7 @@
-"""A simulated host: the production machine, a journal that survives crashes, and bad luck.
+"""A simulated host: the production state machine, a journal that survives crashes, and faults.
 
-What the agent of a host must do is here as in the real one: acknowledge before it switches, keep
-each report until it is confirmed, resume in any state, go back by itself when it fails.
+It works as the real agent does: it acknowledges before it switches, keeps each report until it is
+confirmed, resumes from any state, and rolls back when it fails.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PROBES = (
 )
 TICK_SECONDS_MAX = 60.0
 FLAP_SECONDS = 30.0
-CHATTY = 0.2  # of hosts that also say when a probe first spoke, and first failed
+CHATTY = 0.2  # share of hosts that also report a probe's first result and first failure
 DRIFT_SECONDS = 60.0
 SEND_SECONDS = 0.1  # from the journal to the network
 
@@ -39,7 +39,7 @@ class AgentEnvironment(Protocol):
 
 @dataclass(slots=True)
 class JournalEntry:
-    """A report in the journal, and the twin as it was before it."""
+    """A report in the journal, and the twin before it."""
 
     event: facts.AgentEvent
     before: rows.HostRecord
@@ -47,7 +47,7 @@ class JournalEntry:
 
 @dataclass(slots=True)
 class OrderFaults:
-    """What will go wrong with one order, drawn when it is taken."""
+    """The faults of one order, drawn when it is taken."""
 
     rejects: bool
     activation_fails: bool
@@ -58,33 +58,33 @@ class OrderFaults:
     dies: bool
 
     @classmethod
-    def drawn(cls, rates: Rates, random: Random) -> OrderFaults:
+    def draw(cls, rates: Rates, random: Random) -> OrderFaults:
         return cls(*(random.random() < getattr(rates, name) for name in cls.__slots__))
 
 
 @dataclass
 class SimulatedAgent:
-    """One host. Disk: ``running``, ``twins``, ``journal``. The rest is gone with a crash."""
+    """One host. ``running``, ``twins`` and ``journal`` are on disk; a crash loses the rest."""
 
     host_id: str
     rates: Rates
     random: Random
     world: AgentEnvironment
-    base: str = ""  # what runs before anything of ours; empty: nothing
-    doomed: bool = False  # its probes fail, whatever it is given
+    base: str = ""  # what runs at first; empty: nothing
+    doomed: bool = False  # its probes fail for every release
     running: dict[str, str] = field(default_factory=dict)  # channel → closure
     twins: dict[str, rows.HostRecord] = field(default_factory=dict)
     journal: deque[JournalEntry] = field(default_factory=deque)
     luck: dict[str, OrderFaults] = field(default_factory=dict)
     online: bool = True
     dead: bool = False
-    lives: int = 0  # what was under way in an earlier life does not happen
+    lives: int = 0  # a crash starts another; actions planned in an earlier one are dropped
 
     # ── orders ──
 
     @property
     def busy(self) -> bool:
-        """Whether it works on an order."""
+        """Whether an order is running."""
         return bool(self.journal) or any(
             twin.state in (states.HostState.ACTIVATING, states.HostState.SOAKING)
             or agent_side.is_rolling_back(twin)
@@ -93,24 +93,24 @@ class SimulatedAgent:
         )
 
     def take(self, order: rows.QueuedDispatch) -> None:
-        """Acknowledge an order. The switch starts when the acknowledgement was accepted."""
+        """Acknowledge an order. The switch starts when the acknowledgement is accepted."""
         before = self.twins.get(order.rollout_id)
         try:
             twin = agent_side.record_from_order(order, before, self.world.now())
         except Refused:
-            return  # it has had this order
+            return  # a repeated order
         if twin is before:
             return
         self._unstage(order)
         self.twins[order.rollout_id] = twin
-        self.luck[order.rollout_id] = luck = OrderFaults.drawn(self.rates, self.random)
+        self.luck[order.rollout_id] = luck = OrderFaults.draw(self.rates, self.random)
         luck.probe_fails |= self.doomed
         if luck.rejects:
-            self._say(
+            self._report(
                 order.rollout_id, facts.DispatchReject, reason="the signature does not verify"
             )
             return
-        self._say(
+        self._report(
             order.rollout_id,
             facts.DispatchAck,
             current_closure_at_dispatch=self.running.get(order.channel, self.base),
@@ -118,21 +118,21 @@ class SimulatedAgent:
         )
 
     def _unstage(self, order: rows.QueuedDispatch) -> None:
-        """What waits for a reboot on this channel gives way to the newer order."""
+        """Drop orders of this channel that wait for a reboot: the new one replaces them."""
         for rollout_id, twin in list(self.twins.items()):
             staged = twin.state is states.HostState.DEFERRED and twin.channel == order.channel
             if staged and rollout_id != order.rollout_id:
                 del self.twins[rollout_id]
 
-    def accepted(self, entry: JournalEntry) -> None:
-        """The control plane has this report, durably."""
+    def confirm(self, entry: JournalEntry) -> None:
+        """The control plane has saved this report."""
         if isinstance(entry.event, facts.DispatchAck):
             self._act(
                 entry.event.rollout_id, (host_effects.FireSwitch(entry.event.target_closure),)
             )
 
-    def refused(self, entry: JournalEntry, error: TidegateError) -> None:
-        """It will never be taken: so much for what we said since."""
+    def drop_refused(self, entry: JournalEntry, error: TidegateError) -> None:
+        """The report is refused for good: drop it and the later ones of its rollout."""
         rollout_id = entry.event.rollout_id
         self.journal = deque(item for item in self.journal if item.event.rollout_id != rollout_id)
         state = str(error.facts.get("state", ""))
@@ -145,8 +145,8 @@ class SimulatedAgent:
             self.twins[rollout_id] = twin
             self._act(rollout_id, effects)
 
-    def taken_back(self, rollout_id: str) -> None:
-        """The control plane took back an order that waits for a reboot."""
+    def withdraw(self, rollout_id: str) -> None:
+        """The control plane withdrew an order that waits for a reboot."""
         twin = self.twins[rollout_id]
         after, effects = agent_side.take_back(twin, self.world.now())
         if after is None:
@@ -158,12 +158,12 @@ class SimulatedAgent:
     # ── life ──
 
     def crash(self) -> None:
-        """Lose what is in memory, and start again from disk."""
+        """Lose the memory and resume from disk."""
         self.lives += 1
         self.world.after(self.random.uniform(1.0, 60.0), self.resume)
 
     def recover(self, rates: Rates) -> None:
-        """From now on everything goes well."""
+        """End all faults of this host."""
         self.rates = rates
         self.online = True
         for luck in self.luck.values():
@@ -174,7 +174,7 @@ class SimulatedAgent:
             self.resume()
 
     def resume(self) -> None:
-        """Go on from whatever state the disk shows."""
+        """Continue every order from its state on disk."""
         if self.dead:
             return
         unsent = {item.event.rollout_id for item in self.journal if _is_ack(item.event)}
@@ -199,8 +199,8 @@ class SimulatedAgent:
 
     # ── acting on effects ──
 
-    def _say(self, rollout_id: str, kind: type[facts.AgentEvent], **members: Any) -> bool:
-        """Put a report into the journal; whether the machine lets us say it now."""
+    def _report(self, rollout_id: str, kind: type[facts.AgentEvent], **members: Any) -> bool:
+        """Save a report and do its effects; False: the machine does not allow it now."""
         before = self.twins[rollout_id]
         try:
             twin, event, effects = agent_side.report(before, kind, self.world.now(), **members)
@@ -241,42 +241,42 @@ class SimulatedAgent:
         if luck.dies:
             self.dead = True
             return
-        self._say(rollout_id, facts.ActivationStarted, switch_method="simulated")
+        self._report(rollout_id, facts.ActivationStarted, switch_method="simulated")
         seconds = self.rates.activation.draw(self.random)
         self._after(seconds, lambda: self._switched(rollout_id, luck))
 
     def _switched(self, rollout_id: str, luck: OrderFaults) -> None:
         twin = self.twins.get(rollout_id)
         if twin is None or luck is not self.luck[rollout_id]:
-            return  # the order was given up since, or this is a later attempt
+            return  # the order was given up meanwhile, or has a later attempt
         if twin.state not in (states.HostState.ACTIVATING, states.HostState.DEFERRED):
             return
         if luck.activation_fails:
-            self._say(
+            self._report(
                 rollout_id, facts.ActivationFailed, exit_code=1, stderr_tail="it did not start"
             )
             return
         if luck.defers:
             luck.defers = False
-            if self._say(rollout_id, facts.ActivationDeferred, component="kernel"):
+            if self._report(rollout_id, facts.ActivationDeferred, component="kernel"):
                 self._after(
                     self.rates.reboot.draw(self.random), lambda: self._switched(rollout_id, luck)
                 )
             return
         self.running[twin.channel] = twin.target_closure
         if self.random.random() < self.rates.agent_crashes:
-            self.crash()  # before it could say so
+            self.crash()  # before it can report the switch
             return
-        self._say(
+        self._report(
             rollout_id, facts.ActivationCompleted, observed_current_closure=twin.target_closure
         )
 
     def _declare(self, rollout_id: str) -> None:
-        if self._say(rollout_id, facts.ProbeTopologyDeclared, probes=PROBES):
+        if self._report(rollout_id, facts.ProbeTopologyDeclared, probes=PROBES):
             self._probe(rollout_id)
 
     def _probe(self, rollout_id: str) -> None:
-        """The first words of the probes, and a tick from then on."""
+        """Schedule the probes' first results, and the ticks."""
         luck = self.luck[rollout_id]
         bad = luck.probe_fails or luck.probe_flaps
         self._after(
@@ -295,12 +295,12 @@ class SimulatedAgent:
             return
         status = states.ProbeStatus.FAIL if bad else states.ProbeStatus.PASS
         if twin.probes[name].status is status:
-            return  # unchanged: not said again
+            return  # unchanged: not reported again
         reason = "503" if bad else None
         mode = twin.probes[name].mode
         if twin.probe_observed_first_at is None and self.random.random() < CHATTY:
-            self._say(rollout_id, facts.ProbeObservedFirst, probe_name=name, mode=mode)
-        self._say(
+            self._report(rollout_id, facts.ProbeObservedFirst, probe_name=name, mode=mode)
+        self._report(
             rollout_id,
             facts.ProbeResult,
             probe_name=name,
@@ -310,22 +310,22 @@ class SimulatedAgent:
         )
         first = bad and mode is states.ProbeMode.ENFORCE and twin.probe_failure_first_at is None
         if first and self.random.random() < CHATTY:
-            self._say(rollout_id, facts.ProbeFailureFirst, probe_name=name, mode=mode)
+            self._report(rollout_id, facts.ProbeFailureFirst, probe_name=name, mode=mode)
 
     def _tick(self, rollout_id: str) -> None:
         twin = self.twins.get(rollout_id)
         if twin is None or twin.state is not states.HostState.SOAKING:
             return
-        said = agent_side.tick(twin, self.world.now())
-        if said is not None:
-            self._record(twin, *said)
+        concluded = agent_side.tick(twin, self.world.now())
+        if concluded is not None:
+            self._record(twin, *concluded)
             self._drift(rollout_id)
         after = self.twins[rollout_id]
         if after.state is states.HostState.SOAKING:
             self._after(self._next_tick(after), lambda: self._tick(rollout_id))
 
     def _next_tick(self, twin: rows.HostRecord) -> float:
-        """Seldom, while only the soak is waited for."""
+        """Seconds to the next tick; more while only the soak has to pass."""
         failing = any(probe.failing_since is not None for probe in twin.probes.values())
         if failing or twin.soak_due_at is None:
             return self.rates.tick
@@ -333,7 +333,7 @@ class SimulatedAgent:
         return min(max(left, self.rates.tick), TICK_SECONDS_MAX)
 
     def _drift(self, rollout_id: str) -> None:
-        """Somebody works on the host by hand, after it converged."""
+        """After convergence, sometimes change by hand what runs."""
         twin = self.twins[rollout_id]
         if twin.state is states.HostState.CONVERGED and self.random.random() < self.rates.drifts:
             self._after(DRIFT_SECONDS, lambda: self.running.update({twin.channel: "by hand"}))
@@ -351,11 +351,11 @@ class SimulatedAgent:
         if twin is None or not agent_side.is_rolling_back(twin):
             return
         if self.luck[rollout_id].rollback_fails:
-            self._say(rollout_id, facts.RollbackFailed, phase="switch", exit_code=1)
+            self._report(rollout_id, facts.RollbackFailed, phase="switch", exit_code=1)
             return
         prior = twin.current_closure_at_dispatch or ""
         self.running[twin.channel] = prior
-        self._say(rollout_id, facts.RollbackComplete, reverted_to_closure=prior)
+        self._report(rollout_id, facts.RollbackComplete, reverted_to_closure=prior)
 
 
 def _is_ack(event: facts.AgentEvent) -> bool:

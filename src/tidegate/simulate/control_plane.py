@@ -21,6 +21,7 @@ from tidegate.control.operations import (
     execute,
     freezes,
     promotion,
+    promotion_planning,
     protection,
     quarantine,
     rollouts,
@@ -39,29 +40,29 @@ from tidegate.kernel import folds as kernel_folds, model, slices
 from tidegate.kernel.records.records import Records
 from tidegate.kernel.store import Store
 
-HEARTBEAT_KEPT = timedelta(seconds=180)  # how exactly it is known when a host was heard
+HEARTBEAT_KEPT = timedelta(seconds=180)  # how precise a host's last_seen_at is
 SILENCE_SECONDS = 600  # simulated hosts poll rarely when nothing happens
 
 Observer = Callable[[model.Commit], None]
 
 
 class CommitFate(Enum):
-    """What becomes of a server around one commit."""
+    """Whether the server dies around one commit."""
 
     LIVES = "it lives"
-    DIES_BEFORE = "it dies before the commit: nothing of it is there"
-    DIES_AFTER = "it dies between the commit and the answer: it is there, and nobody is told"
+    DIES_BEFORE = "it dies before the commit: nothing of it is stored"
+    DIES_AFTER = "it dies after the commit: all of it is there, and the caller gets no response"
 
 
 class SimulatedCrash(BaseException):
-    """The server is dead. No error: nothing in the server may catch it and go on."""
+    """The server died. A BaseException, so that no code of the server catches it."""
 
 
 class InlineExecutor(Executor):
-    """Runs what it is given at once, in the thread that gives it."""
+    """Runs each task at once, in the calling thread."""
 
     def __init__(self) -> None:
-        self.answers_first = False  # whoever waits looks at the answers given before a crash
+        self.answers_first = False  # after a crash, the caller may read earlier answers
         self.crashed = False
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
@@ -76,7 +77,7 @@ class InlineExecutor(Executor):
 
 
 class MemoryBlobs:
-    """Blobs in memory: plans, for the length of a simulation."""
+    """Blobs in memory, for the plans of a simulation."""
 
     def __init__(self) -> None:
         self._bodies: dict[str, bytes] = {}
@@ -95,14 +96,14 @@ class MemoryBlobs:
 
 
 class NoManifests:
-    """Manifests of a fleet whose agents do not read them."""
+    """Publishes no manifests: simulated agents do not read them."""
 
     def publish_promoted(self, channel: str, *, by: str) -> None:
-        """Nothing: nobody reads it."""
+        """Do nothing."""
 
 
 def everybody_may(user_id: str) -> principals.Principal:
-    """A person who may do everything, for whom a policy acts."""
+    """A person with all permissions, in whose name policies act."""
     return principals.Principal(
         user_id,
         "policy",
@@ -111,7 +112,7 @@ def everybody_may(user_id: str) -> principals.Principal:
 
 
 class SimulatedControlPlane:
-    """Everything that a server runs, over one store. ``restart`` forgets all but the store."""
+    """The parts of a server over one store. ``restart`` forgets everything except the store."""
 
     def __init__(
         self,
@@ -137,7 +138,7 @@ class SimulatedControlPlane:
         self.restart()
 
     def restart(self) -> None:
-        """As after a crash: caches, lanes and leases in memory are gone, rows are not."""
+        """Restart as after a crash: caches, lanes and leases in memory are lost."""
         self._inline = InlineExecutor()
         self.control = runtime.Control(
             self.store,
@@ -158,7 +159,7 @@ class SimulatedControlPlane:
             threads=self._inline,
         )
         self.fleet_reader = reader.FleetReader(self.store, self.blobs)
-        self.promotions = promotion.Promotions(self.control, self.fleet_reader, self.blobs)
+        self.promotions = promotion_planning.Promotions(self.control, self.fleet_reader, self.blobs)
         self.execute = execute.Execute(self.control, lambda: None)
         reads = Reads(self.store)
         guard = protection.ProtectionGuard(self.execute, reads, lambda user_id: None)
@@ -192,12 +193,12 @@ class SimulatedControlPlane:
         )
 
     def act(self) -> list[str]:
-        """Let every channel do what its policy asks for; the rollouts that were opened."""
+        """Run the automation of every channel; return the rollouts that it opened."""
         opened = [self.automation.act(seen) for seen in self.fleet_reader.channels()]
         return [rollout_id for rollout_id in opened if rollout_id is not None]
 
     def submit(self, commit: model.Commit) -> Future[model.Receipt]:
-        """Commit, as its fate has it. Raises: Crash."""
+        """Commit, unless the server dies. Raises: SimulatedCrash."""
         fate = self._fate()
         if fate is CommitFate.DIES_BEFORE:
             raise SimulatedCrash
@@ -207,7 +208,7 @@ class SimulatedControlPlane:
         return future
 
     def commit(self, commit: model.Commit) -> Future[model.Receipt]:
-        """Commit, and let the observer see it."""
+        """Commit, and pass the commit to the observer."""
         future: Future[model.Receipt] = Future()
         (outcome,) = self.store.commit(commit)
         if isinstance(outcome, TidegateError):
@@ -217,13 +218,13 @@ class SimulatedControlPlane:
             self._observe(commit)
         return future
 
-    # ── what agents ask ──
+    # ── requests of agents ──
 
     def report(
         self, *events: facts.AgentEvent
     ) -> list[runtime.CommandOutcome | TidegateError | None]:
-        """Each report's own answer, in their order; None: the server died before it gave one.
-        All are of one rollout.
+        """Record reports of one rollout; return a result for each, in order. None: the server
+        died before it answered.
         """
         rollout_id = events[0].rollout_id
         reports = [
@@ -243,29 +244,29 @@ class SimulatedControlPlane:
 
     @property
     def crashed(self) -> bool:
-        """Whether it died while it took reports; then it must be restarted."""
+        """Whether it died while it recorded reports; then it must be restarted."""
         return self._inline.crashed
 
-    def recorded(
+    def record(
         self, rollout_id: str, item: slices.Slice, report: Struct
     ) -> runtime.CommandOutcome | TidegateError:
-        """What becomes of one report. Raises: Crash."""
+        """Record one report. Raises: SimulatedCrash."""
         return _answer(self.lanes.record(rollout_id, item, report))
 
-    def observed(self, rollout_id: str, host_id: str, closure: str) -> None:
-        """A heartbeat says what runs."""
+    def observe(self, rollout_id: str, host_id: str, closure: str) -> None:
+        """A heartbeat reported what runs."""
         command = report_slices.ObserveHost(
             rollout_id=rollout_id, host_id=host_id, current_closure=closure
         )
-        self.recorded(rollout_id, report_slices.observe_host, command)
+        self.record(rollout_id, report_slices.observe_host, command)
 
-    def took_back(self, rollout_id: str, host_id: str) -> bool:
-        """Whether the host's order was taken back, as a heartbeat is answered."""
+    def is_withdrawn(self, rollout_id: str, host_id: str) -> bool:
+        """Whether the host's order was withdrawn; agents learn it from heartbeats."""
         found = self.fleet_reader.row(rows.record_key(rollout_id, host_id), rows.HostRecord)
         return found is not None and found.row.cancelled_at is not None
 
-    def heard(self, host_id: str) -> None:
-        """The host polled: it is there."""
+    def note_poll(self, host_id: str) -> None:
+        """The host polled: update its last_seen_at."""
         now = self.clock()
         records = Records(self.store, self.clock)
         known = records.find(LIVENESS.name, host_id)

@@ -1,4 +1,4 @@
-"""Whether ``explain`` names what every open rollout of a simulated fleet waits for."""
+"""Checks that ``explain`` names what each open rollout of a simulated fleet waits for."""
 
 from __future__ import annotations
 
@@ -7,25 +7,25 @@ from datetime import datetime
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import Explanation, Wait, WaitEnds
-from tidegate.simulate.invariants import InvariantViolation
+from tidegate.simulate.violations import InvariantViolation
 
 READY = "ready"
 OVER = "concluded"
 
 
 class ExplanationChecker:
-    """Looks at every open rollout after a pass.
+    """Checks every open rollout after a pass.
 
     Raises, from ``look``:
         InvariantViolation.
     """
 
     def __init__(self) -> None:
-        self._unnamed: dict[str, int] = {}  # rollout → the tally's version when nothing was named
+        self._unnamed: dict[str, int] = {}  # rollout → the tally's version when no wait was named
 
     def look(self, reader: FleetReader, now: datetime) -> None:
-        """Demand a wait with a name of each. A rollout of which every host is done moves on with
-        the next pass: the same rollout may not be found so twice.
+        """Demand that each rollout names a wait. A rollout whose hosts are all done may name none
+        once: the next pass must advance it.
         """
         ids = [row.rollout_id for row in reader.open_rollouts()]
         state = reader.state(ids, now, late=True)

@@ -1,11 +1,11 @@
-"""How a rollout would go: a real plan, played with simulated hosts, once for each seed.
+"""Forecasts a rollout: simulates a real plan with simulated hosts, once per seed.
 
     plan ──▶ a fleet with the same waves, budgets and edges ──▶ World, seed by seed ──▶ Forecast
 
-Only the hosts are invented: planner, gates, machines and timers are those of production. A plan of
-many hosts is played by fewer, each of which stands for several. A start that was asked for,
-maintenance windows and freezes with an end hold hosts; the wait for the first order is added, not
-played. Channels that come first and holds are taken as out of the way.
+Only the hosts are simulated: planner, gates, machines and timers are those of production. In a
+large plan one simulated host represents several. A requested start, maintenance windows and freezes
+with an end delay hosts; the wait before the first order is added, not simulated. Edges and holds
+are ignored.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ from tidegate.simulate.rates import Rates, Span
 from tidegate.simulate.scenario import Scenario, ScenarioChannel
 from tidegate.simulate.world import World
 
-WAVE = "tidegate-wave"  # labels of simulated hosts, beside their own
+WAVE = "tidegate-wave"  # additional labels of simulated hosts
 BUDGET = "tidegate-budget"
-# The pace of a server and of its agents: a pass a second, and probes at once after the switch.
+# A server makes a pass every second, and agents run probes right after the switch.
 PASS_SECONDS = 1.0
 TICK_SECONDS = 1.0
 PROBE = Span(0.5, 2.0)
-SWITCH = Span(1.0, 5.0)  # where no switch was seen yet
+SWITCH = Span(1.0, 5.0)  # if there is no history of switches
 IDLE_SECONDS = 120.0
 SELDOM_SECONDS = 600.0
-HOURS_OF_WINDOWS = 24.0  # that a rollout may wait for the next one
+HOURS_OF_WINDOWS = 24.0  # that a rollout may wait for the next window
 WAIT_MAX = timedelta(days=400)
-SIMULATED_MAX = 200  # hosts of one run; more are stood for
-HOURS_AT_LEAST = 6.0  # beside the soaks
+SIMULATED_MAX = 200  # hosts of one run
+HOURS_AT_LEAST = 6.0  # in addition to soaks
 TIMELINE_MAX = 500
-IDLE = Span(1_500.0, 1_800.0)  # nothing hangs on how often a host polls that is woken by its order
+IDLE = Span(1_500.0, 1_800.0)  # polls; an order wakes its host, so they may be rare
 SILENCE_SECONDS = 4_000
 PAGE = 1_000
 WAITS_FOR_WAVE = "wave-promotion"
@@ -63,7 +63,7 @@ OVER = frozenset(ENDS)
 
 
 class SeedRun(Struct, frozen=True, kw_only=True):
-    """How one seed went."""
+    """The result of one seed."""
 
     state: rollout_states.RolloutState
     seconds: int
@@ -81,12 +81,11 @@ def forecast(
     conditions: forecasts.ForecastConditions = forecasts.AT_ONCE,
     progress: Callable[[int], None] = lambda runs: None,
 ) -> forecasts.Forecast:
-    """Play the plan once for each seed, under these conditions. ``progress`` hears how many runs
-    are done.
+    """Simulate the plan once per seed. ``progress`` is called with the number of finished runs.
 
     Raises:
-        InvalidInput: no seeds, odds that are none, a start that is past, failing hosts that the
-            plan does not have.
+        InvalidInput: no seeds, invalid odds, a start in the past, or failing hosts that are not
+            in the plan.
         LimitExceeded.
     """
     at_most("runs of a forecast", len(seeds), forecasts.RUNS_MAX)
@@ -104,7 +103,7 @@ def forecast(
     )
     runs: list[SeedRun] = []
     for seed in seeds:
-        runs.append(_later(_played(structs.replace(scenario, seed=seed)), waits))
+        runs.append(_shift(_run_seed(structs.replace(scenario, seed=seed)), waits))
         progress(len(runs))
     first = runs[0]
     return forecasts.Forecast(
@@ -140,7 +139,7 @@ def _check(plan: Plan, odds: forecasts.Odds, conditions: forecasts.ForecastCondi
 
 
 def _first_start(plan: Plan, conditions: forecasts.ForecastConditions) -> datetime:
-    """When the first host may get its order: what happens before is a wait, and nothing else."""
+    """When the first host may get its order. Nothing happens before."""
     times = (conditions.at, conditions.start_at, conditions.frozen_until)
     begin = max(time for time in times if time is not None)
     starts = list_earliest_starts(plan, conditions.labels, conditions.windows, begin)
@@ -148,8 +147,8 @@ def _first_start(plan: Plan, conditions: forecasts.ForecastConditions) -> dateti
     return opening if opening is not None and opening - conditions.at <= WAIT_MAX else begin
 
 
-def _later(run: SeedRun, seconds: int) -> SeedRun:
-    """The run as it is seen by who opens the rollout so many seconds before."""
+def _shift(run: SeedRun, seconds: int) -> SeedRun:
+    """Shift the run: its rollout was opened this many seconds earlier."""
     if not seconds:
         return run
     opened, *others = run.timeline
@@ -210,7 +209,7 @@ def _scenario(
 
 
 def _sample(hosts: Sequence[str], failing: Sequence[str], stands_for: int) -> list[str]:
-    """Every so many-th host, and those that are meant by name."""
+    """Every ``stands_for``-th host, and the hosts that shall fail."""
     named = {*failing}
     return [id for number, id in enumerate(hosts) if number % stands_for == 0 or id in named]
 
@@ -268,7 +267,7 @@ def _rates(odds: forecasts.Odds, activation: tuple[float, float] | None) -> Rate
 # ── one run ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _played(scenario: Scenario) -> SeedRun:
+def _run_seed(scenario: Scenario) -> SeedRun:
     (lane,) = scenario.channels
     opened = names.rollout_id(lane.channel, f"{PACKAGE}.1")
     world = World(scenario, watching=False, silence_seconds=SILENCE_SECONDS)
@@ -284,11 +283,11 @@ def _played(scenario: Scenario) -> SeedRun:
         )
     ended = Ending(world, opened)
     world.play(ended)
-    return _told(world, opened)
+    return _read_timeline(world, opened)
 
 
 class Ending:
-    """Whether a rollout is over. Asked at every step, so it looks at commits, not at rows."""
+    """Whether a rollout has ended. Called at every step, so it reads rows only after a commit."""
 
     def __init__(self, world: World, opened: str) -> None:
         self._world = world
@@ -304,36 +303,36 @@ class Ending:
         return bool(self._world.operator.releases) and (not found or found[0].state in OVER)
 
 
-def _told(world: World, opened: str) -> SeedRun:
-    """The story of the rollout, from the log of its world."""
-    story = RolloutTimeline(opened)
+def _read_timeline(world: World, opened: str) -> SeedRun:
+    """Build the run's timeline from the log of its world."""
+    timeline = RolloutTimeline(opened)
     after = 0
     while page := world.store.feed(after=after, limit=PAGE).events:
         for event in page:
-            story.tell(world.folds.vocabulary.value(event), event.at)
+            timeline.record(world.folds.vocabulary.value(event), event.at)
         after = page[-1].position
-    stop = story.stop
-    if stop is None and story.state not in OVER:
-        stop = _waiting(world, opened, story)
-    elif stop is not None and story.halted_by:
+    stop = timeline.stop
+    if stop is None and timeline.state not in OVER:
+        stop = _describe_wait(world, opened, timeline)
+    elif stop is not None and timeline.halted_by:
         record = world.control_plane.fleet_reader.row(
-            host_rows.record_key(opened, story.halted_by), host_rows.HostRecord
+            host_rows.record_key(opened, timeline.halted_by), host_rows.HostRecord
         )
         why = "unknown" if record is None else record.row.failure or "unknown"
         stop = f"a host failed: {why}"
-    end = story.at or world.now()
+    end = timeline.at or world.now()
     return SeedRun(
-        state=story.state,
-        seconds=story.since(end),
-        timeline=tuple(story.moments[:TIMELINE_MAX]),
-        wave_ends=story.wave_ends,
-        failed=dict(story.failed),
+        state=timeline.state,
+        seconds=timeline.since(end),
+        timeline=tuple(timeline.moments[:TIMELINE_MAX]),
+        wave_ends=timeline.wave_ends,
+        failed=dict(timeline.failed),
         stop=stop,
     )
 
 
-def _waiting(world: World, opened: str, story: RolloutTimeline) -> str:
-    """For whom a rollout waits that did not end."""
+def _describe_wait(world: World, opened: str, timeline: RolloutTimeline) -> str:
+    """What a rollout that did not end waits for."""
     state = world.control_plane.fleet_reader.state([opened], world.now())
     sight = state.sight(opened)
     for wave in sight.chart.plan.waves[: sight.tally.row.current_wave + 1]:
@@ -341,12 +340,12 @@ def _waiting(world: World, opened: str, story: RolloutTimeline) -> str:
             found = sight.standings.get(host_id)
             if found is None or not (found.row.left or found.row.state in host_states.SETTLED):
                 where = "without an order" if found is None else found.row.state
-                return f"wave {wave.name} waits for a host that is {where}{story.held()}"
-    return f"it waits{story.held()}"
+                return f"wave {wave.name} waits for a host that is {where}{timeline.held()}"
+    return f"it waits{timeline.held()}"
 
 
 class RolloutTimeline:
-    """What the log says of one rollout, as moments since its opening."""
+    """The timeline of one rollout, in seconds since its opening."""
 
     def __init__(self, rollout_id: str) -> None:
         self._rollout_id = rollout_id
@@ -365,63 +364,63 @@ class RolloutTimeline:
         return 0 if self._opened_at is None else int((at - self._opened_at).total_seconds())
 
     def held(self) -> str:
-        """The gates that are shut at the end, but for that which only says that waves wait."""
+        """The reasons of closed gates at the end, without the gate that waits for the wave."""
         return "".join(f"; {gate}" for gate in self._gates if gate != WAITS_FOR_WAVE)
 
-    def tell(self, fact: Struct, at: datetime) -> None:
+    def record(self, fact: Struct, at: datetime) -> None:
         if getattr(fact, "rollout_id", None) != self._rollout_id:
             return
         match fact:
             case rollout_facts.RolloutOpened():
                 self._opened_at = at
-                self._say(at, f"opened, {sum(wave.hosts for wave in fact.waves)} hosts simulated")
+                self._add(at, f"opened, {sum(wave.hosts for wave in fact.waves)} hosts simulated")
             case host_facts.HostStateChanged(to=host_states.HostState.FAILED, from_=before) if (
                 before != host_states.HostState.FAILED
             ):
                 self.failed[fact.wave] += 1
-                self._say(at, f"{fact.host_id} failed")
+                self._add(at, f"{fact.host_id} failed")
             case host_facts.HostStateChanged(to=host_states.HostState.REVERTED):
-                self._say(at, f"{fact.host_id} rolled back")
+                self._add(at, f"{fact.host_id} rolled back")
             case host_facts.HostSkipped():
-                self._say(at, f"{fact.host_id} was skipped: {fact.reason}")
+                self._add(at, f"{fact.host_id} was skipped: {fact.reason}")
             case rollout_facts.RolloutHalted():
-                self._halt(fact.host_id, at)
+                self._record_halt(fact.host_id, at)
             case rollout_facts.WaveAdvanced(to_wave=wave):
-                self._end_wave(at)
+                self._record_wave_end(at)
                 self._wave = wave
             case rollout_facts.RolloutTerminal():
-                self._end_wave(at)
+                self._record_wave_end(at)
             case rollout_facts.GateChanged():
-                self._gate(fact)
+                self._record_gate(fact)
             case rollout_facts.RolloutTransitioned():
-                self._enter(fact, at)
+                self._record_state(fact, at)
             case _:
                 pass
 
-    def _end_wave(self, at: datetime) -> None:
+    def _record_wave_end(self, at: datetime) -> None:
         self.wave_ends[self._wave] = self.since(at)
-        self._say(at, f"wave {self._wave + 1} is done")
+        self._add(at, f"wave {self._wave + 1} is done")
 
-    def _halt(self, host_id: str, at: datetime) -> None:
+    def _record_halt(self, host_id: str, at: datetime) -> None:
         self.halted_by = host_id
         self.stop = "halted"
-        self._say(at, f"halted: {host_id} failed")
+        self._add(at, f"halted: {host_id} failed")
 
-    def _gate(self, fact: rollout_facts.GateChanged) -> None:
+    def _record_gate(self, fact: rollout_facts.GateChanged) -> None:
         if fact.blocked:
             self._gates[fact.gate] = fact.reason
         else:
             self._gates.pop(fact.gate, None)
 
-    def _enter(self, fact: rollout_facts.RolloutTransitioned, at: datetime) -> None:
+    def _record_state(self, fact: rollout_facts.RolloutTransitioned, at: datetime) -> None:
         self.state = fact.to
         if fact.to in OVER:
             self.at = at
-            self._say(at, ENDS[fact.to])
+            self._add(at, ENDS[fact.to])
             if fact.to is not rollout_states.RolloutState.TERMINAL and self.stop is None:
                 self.stop = ENDS[fact.to]
 
-    def _say(self, at: datetime, what: str) -> None:
+    def _add(self, at: datetime, what: str) -> None:
         self.moments.append(forecasts.Moment(self.since(at), what))
 
 

@@ -1,150 +1,44 @@
-"""Watches a simulation: every fact is folded a second time, and the invariants hold after each.
+"""Checks a simulation after every commit: folds its facts a second time and tests invariants.
 
     commit ──▶ its events from the feed ──▶ shadow rows ──▶ equal to the live rows that it touched
                                        └──▶ a plain model of hosts ──▶ invariants
 
-The model counts hosts one by one, as the machines do not: what they say by tallies is compared
-with it.
+The model counts hosts one by one. The production machines keep tallies, which must agree with it.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
 
-from msgspec import Struct
-
-from tidegate.domain.channels import facts as channel_facts
 from tidegate.domain.fleet.rows import BUDGETS, Budget
-from tidegate.domain.hosts import (
-    facts as host_facts,
-    orders,
-    rows as host_rows,
-    states as host_states,
-)
-from tidegate.domain.rollouts import (
-    facts as rollout_facts,
-    names,
-    rows as rollout_rows,
-    states as rollout_states,
-)
-from tidegate.domain.windows.facts import WindowDeleted, WindowKind, WindowSet, WindowSpec
+from tidegate.domain.hosts import facts as host_facts, states as host_states
+from tidegate.domain.rollouts import names, rows as rollout_rows, states as rollout_states
 from tidegate.errors import TidegateError
 from tidegate.kernel import codec, folds as kernel_folds, model as kernel_model, replay
 from tidegate.kernel.store import Store
+from tidegate.simulate.fleet_model import FleetModel
+from tidegate.simulate.rollout_model import RolloutModel
+from tidegate.simulate.violations import InvariantViolation, demand
 
 PAGE = 1_000
 
 
-def _lasts(window: WindowSpec, at: datetime) -> bool:
-    start = datetime.fromisoformat(window.start).replace(tzinfo=UTC)
-    return start <= at < start + timedelta(seconds=window.duration_seconds)
-
-
-class InvariantViolation(AssertionError):
-    """Something that must hold does not."""
-
-
-@dataclass(slots=True)
-class HostModel:
-    """One host in one rollout, as the facts tell."""
-
-    wave: int
-    state: host_states.HostState
-    late: bool = False
-    left: bool = False
-
-
-@dataclass
-class RolloutModel:
-    """A rollout, host by host."""
-
-    channel: str
-    closure: str
-    planned: tuple[int, ...]  # hosts per wave
-    shares: tuple[int, ...] = ()  # of the hosts that count, in percent, per wave
-    minima: tuple[int, ...] = ()  # of hosts that must have converged, per wave
-    passed: set[int] = field(default_factory=set)  # waves that an operator did not wait for
-    hosts: dict[str, HostModel] = field(default_factory=dict)
-    gone: Counter[int] = field(default_factory=Counter)  # left without an order, per wave
-    state: rollout_states.RolloutState = rollout_states.RolloutState.OPENING
-    wave: int = 0
-    halted: bool = False
-    terminals: int = 0
-    ever_terminal: bool = False
-    outcome: rollout_states.Outcome | None = None
-    release: str = ""
-    start_at: datetime | None = None
-    before: tuple[str, ...] = ()  # channels on which the release must have succeeded
-
-    def counted(self, *states: host_states.HostState) -> int:
-        return sum(
-            host.state in states for host in self.hosts.values() if not (host.left or host.late)
-        )
-
-    def unsettled(self, wave: int) -> int:
-        """Hosts of this wave and those before it that the next wave still waits for: also one
-        that let its wave go on while it waited for its reboot, and has rebooted since.
-        """
-        return sum(self._unsettled(number) for number in range(wave + 1))
-
-    def lacks_converged(self, wave: int) -> int:
-        """How many converged hosts this wave and those before it lack to their minimum."""
-        return sum(
-            max(0, min(self.minima[number], self.planned[number]) - self._converged(number))
-            for number in range(wave + 1)
-            if number not in self.passed
-        )
-
-    def _converged(self, wave: int) -> int:
-        return sum(
-            host.wave == wave and host.state is host_states.HostState.CONVERGED
-            for host in self.hosts.values()
-            if not (host.left or host.late)
-        )
-
-    def _unsettled(self, wave: int) -> int:
-        if wave in self.passed:
-            return 0
-        hosts = [host for host in self.hosts.values() if host.wave == wave and not host.late]
-        left = self.gone[wave] + sum(host.left for host in hosts)
-        settled = sum(host.state in host_states.SETTLED for host in hosts if not host.left)
-        wanted = -(-self.shares[wave] * (self.planned[wave] - left) // 100)
-        return max(0, wanted - settled)
-
-
 class InvariantChecker:
-    """Sees every commit of a simulation, right after it landed.
+    """Checks each commit of a simulation right after it is applied.
 
-    Raises, from ``see``:
-        Violation.
+    Raises, from ``check``:
+        InvariantViolation.
     """
 
     def __init__(self, store: Store, folds: kernel_folds.Folds) -> None:
         self._store = store
         self._folds = folds
         self._shadow = replay.Replay(folds)
-        self.rollouts: dict[str, RolloutModel] = {}
-        self.quarantined: set[tuple[str, str]] = set()
-        self._freezes: dict[str, channel_facts.FreezeStarted] = {}
-        self._held: set[str] = set()  # channels
-        self._windows: dict[str, WindowSpec] = {}
-        # Gates that rollouts pass, and until when; None: to their end.
-        self._passed: dict[str, dict[rollout_states.OverridableGate, datetime | None]] = {}
-        self.words: dict[
-            tuple[str, str], rollout_states.Word
-        ] = {}  # of channel and release: what was last said
-        self._numbers: dict[tuple[str, str], int] = {}  # of the last report, by rollout and host
-        self._taken: Counter[str] = Counter()  # slots of budgets
-        self.events = 0
-        self.host_events = 0
-        self.types: set[str] = set()
-        self.entered: set[str] = set()
+        self.model = FleetModel(store)
 
-    def see(self, commit: kernel_model.Commit) -> None:
-        """Fold the commit's facts again and hold its rows and meaning to the rules."""
+    def check(self, commit: kernel_model.Commit) -> None:
+        """Fold the commit's facts again, compare the rows, and test the invariants."""
         if not commit.facts:
             return
         touched: dict[kernel_model.Key, None] = {}
@@ -154,333 +48,45 @@ class InvariantChecker:
             touched.update(dict.fromkeys(self._folds.keys(value)))
             rollouts[getattr(value, "rollout_id", "")] = None
             self._shadow.step(event)
-            self._learn(value, event)
+            self.model.learn(value, event)
         self._compare_rows(touched)
         for rollout_id in rollouts:
-            if rollout_id in self.rollouts:
-                self._hold(rollout_id)
-        self._hold_budgets(touched)
+            if rollout_id in self.model.rollouts:
+                self._check_rollout(rollout_id)
+        self._check_budgets(touched)
 
-    def answered(self, events: Sequence[host_facts.AgentEvent], answers: Sequence[object]) -> None:
-        """An agent forgets what was accepted: so it must be there, and stay. Raises: Violation."""
+    def check_answers(
+        self, events: Sequence[host_facts.AgentEvent], answers: Sequence[object]
+    ) -> None:
+        """Demand that accepted reports are in the record: the agent has deleted them.
+
+        Raises:
+            InvariantViolation.
+        """
         for event, answer in zip(events, answers, strict=True):
             if answer is None or isinstance(answer, TidegateError):
                 continue
-            record = self._record(event.rollout_id, event.host_id)
+            record = self.model.record(event.rollout_id, event.host_id)
             if record is None or record.last_event_seq < event.seq:
                 raise InvariantViolation(f"RO-11: {event} was accepted, and is not in the record")
 
-    def repeated(self, first: Sequence[object], second: Sequence[object]) -> None:
-        """What was accepted once is accepted when it is sent again. Raises: Violation."""
+    def check_repeats(self, first: Sequence[object], second: Sequence[object]) -> None:
+        """Demand that a repeated report is accepted again. Raises: InvariantViolation."""
         for answer, again in zip(first, second, strict=True):
             accepted = answer is not None and not isinstance(answer, TidegateError)
             if accepted and isinstance(again, TidegateError):
                 raise InvariantViolation(f"H4: a repeat is refused: {again}")
 
     def _compare_rows(self, touched: dict[kernel_model.Key, None]) -> None:
-        _demand(not self._shadow.differences, lambda: str(self._shadow.differences[:3]))
+        demand(not self._shadow.differences, lambda: str(self._shadow.differences[:3]))
         keys = tuple(touched)
         for key, found in zip(keys, self._store.get(*keys), strict=True):
             wanted = self._shadow.record(key) if key in self._shadow.rows else None
             if found != wanted:
                 raise InvariantViolation(f"{key}: the row is {found}, the log says {wanted}")
 
-    # ── the model ──
-
-    def _learn(self, value: Struct, event: kernel_model.Event) -> None:
-        self.events += 1
-        self.types.add(event.type)
-        self.host_events += event.kind in ("agent_event", "host_event")
-        if isinstance(value, host_facts.AgentFact):
-            self._learn_number(value)
-        match value:
-            case rollout_facts.RolloutOpened():
-                active = [m for m in self.rollouts.values() if m.channel == value.channel]
-                over = (rollout_states.RolloutState.SUPERSEDED, rollout_states.RolloutState.PRUNED)
-                _demand(all(m.state in over for m in active), lambda: "R7: two rollouts at once")
-                planned = tuple(wave.hosts for wave in value.waves)
-                self.rollouts[value.rollout_id] = RolloutModel(
-                    value.channel,
-                    value.target_closure,
-                    planned,
-                    shares=tuple(wave.success_percent for wave in value.waves),
-                    minima=tuple(wave.converged_min for wave in value.waves),
-                    release=value.target_ref,
-                    start_at=value.start_at,
-                    before=tuple(
-                        edge.channel
-                        for edge in value.edges
-                        if edge.require is channel_facts.EdgeRequires.SUCCEEDED
-                    ),
-                )
-                if value.emergency:
-                    self._passed[value.rollout_id] = dict.fromkeys(rollout_states.ALL_PASSED)
-                if value.rollback_of is not None:
-                    self.words[value.channel, value.rollback_of] = rollout_states.Word.BAD
-            case host_facts.DispatchReserved():
-                self._demand_unstopped(value.rollout_id, event)
-                self._learn_order(value, event.at)
-            case host_facts.DispatchAck(rollout_id=rollout_id):
-                self._demand_unstopped(rollout_id, event)
-            case rollout_facts.GateOverridden():
-                self._passed.setdefault(value.rollout_id, {})[value.gate] = value.until
-            case (
-                channel_facts.FreezeStarted()
-                | channel_facts.FreezeEnded()
-                | channel_facts.ChannelHeld()
-                | channel_facts.ChannelUnheld()
-            ):
-                self._learn_stop(value)
-            case WindowSet():
-                self._windows[value.window_id] = value.window
-            case WindowDeleted():
-                del self._windows[value.window_id]
-            case host_facts.HostJoined():
-                model = self.rollouts[value.rollout_id]
-                before = model.hosts.get(value.host_id)
-                if before is not None and before.left:
-                    model.gone[before.wave] += 1  # it is back, late: it counts apart
-                model.hosts[value.host_id] = HostModel(
-                    value.wave, host_states.HostState.PENDING, value.late
-                )
-            case host_facts.HostStateChanged():
-                self._learn_move(value)
-            case host_facts.HostSkipped():
-                self._learn_skip(value)
-            case (
-                host_facts.RollbackComplete()
-                | host_facts.RollbackFailed()
-                | host_facts.DeadlineExpired()
-            ):
-                if value.channel and not self._only_expired(value):
-                    self.quarantined.add((value.channel, value.target_closure))
-            case channel_facts.QuarantineLifted():
-                self.quarantined.discard((value.channel, value.closure_hash))
-            case _:
-                self._learn_rollout(value)
-
-    def _learn_stop(
-        self,
-        value: channel_facts.FreezeStarted
-        | channel_facts.FreezeEnded
-        | channel_facts.ChannelHeld
-        | channel_facts.ChannelUnheld,
-    ) -> None:
-        match value:
-            case channel_facts.FreezeStarted():
-                self._freezes[value.freeze_id] = value
-            case channel_facts.FreezeEnded():
-                del self._freezes[value.freeze_id]
-            case channel_facts.ChannelHeld():
-                self._held.add(value.channel)
-            case channel_facts.ChannelUnheld():
-                self._held.discard(value.channel)
-
-    def _demand_unstopped(self, rollout_id: str, event: kernel_model.Event) -> None:
-        """No order goes out and no switch starts on a channel that is frozen or held, unless a
-        person overrode that for this rollout.
-        """
-        channel = self.rollouts[rollout_id].channel
-        passed = self._passed_gates(rollout_id, event.at)
-        held = channel in self._held and rollout_states.OverridableGate.HOLD not in passed
-        _demand(not held, lambda: f"{event.type} while {channel} is held")
-        for freeze in (
-            () if rollout_states.OverridableGate.FREEZE in passed else self._freezes.values()
-        ):
-            covers = not freeze.channels or channel in freeze.channels
-            over = freeze.until is not None and event.at >= freeze.until
-            _demand(not covers or over, lambda: f"{event.type} while {channel} is frozen")
-        if rollout_states.OverridableGate.WINDOW not in passed:
-            _demand(self._is_open(channel, event.at), lambda: f"{event.type} outside its windows")
-
-    def _passed_gates(self, rollout_id: str, at: datetime) -> set[rollout_states.OverridableGate]:
-        """The gates that a person lets the rollout pass at this time."""
-        passed = self._passed.get(rollout_id, {})
-        return {gate for gate, until in passed.items() if until is None or at < until}
-
-    def _is_open(self, channel: str, at: datetime) -> bool:
-        """Whether the windows of a simulation let hosts of the channel go. Each of them is for all
-        hosts, in UTC and once.
-        """
-        covering = [
-            window
-            for window in self._windows.values()
-            if not window.channels or channel in window.channels
-        ]
-        lasting = {window.window_id for window in covering if _lasts(window, at)}
-        denied = any(w.window_id in lasting for w in covering if w.kind is WindowKind.DENY)
-        allowing = [w.window_id for w in covering if w.kind is WindowKind.ALLOW]
-        return not denied and (not allowing or any(id in lasting for id in allowing))
-
-    def _learn_number(self, value: host_facts.AgentFact) -> None:
-        host = (value.rollout_id, value.host_id)
-        expected = self._numbers.get(host, 0) + 1
-        _demand(value.seq == expected, lambda: f"H4: report {value.seq}, not {expected}")
-        self._numbers[host] = value.seq
-
-    def _only_expired(self, value: Struct) -> bool:
-        return isinstance(value, host_facts.DeadlineExpired) and value.deadline != "rollback"
-
-    def _take_slots(self, slots: Sequence[host_facts.BudgetSlot]) -> None:
-        for slot in slots:
-            self._taken[slot.budget_id] += 1
-            taken = self._taken[slot.budget_id]
-            if taken > slot.slots:
-                raise InvariantViolation(f"budget {slot.budget_id}: {taken} in flight")
-
-    def _learn_order(self, value: host_facts.DispatchReserved, at: datetime) -> None:
-        model = self.rollouts[value.rollout_id]
-        self._take_slots(value.budgets)
-        pair = (value.channel, value.target_closure)
-        _demand(pair not in self.quarantined, lambda: f"RO-10: {pair} is quarantined")
-        _demand(not model.halted or value.late, lambda: "R9: an order while halted")
-        passed = self._passed_gates(value.rollout_id, at)
-        if rollout_states.OverridableGate.EDGES not in passed:
-            self._demand_succeeded_before(model)
-        is_early = model.start_at is not None and at < model.start_at
-        early = is_early and rollout_states.OverridableGate.START_AT not in passed
-        _demand(not early, lambda: f"an order before {model.start_at}")
-        if value.late:
-            _demand(model.ever_terminal, lambda: "a late host before the rollout is through")
-            return
-        _demand(value.wave <= model.wave, lambda: "R8: an order beyond the cursor")
-        unsettled = model.unsettled(value.wave - 1) if value.wave else 0
-        _demand(
-            unsettled == 0, lambda: f"RO-12: {unsettled} hosts before wave {value.wave} unsettled"
-        )
-
-    def _demand_succeeded_before(self, model: RolloutModel) -> None:
-        """An order is for a release that succeeded on every channel that comes first."""
-        for channel in model.before:
-            word = self.words.get((channel, model.release))
-            if word is not rollout_states.Word.GOOD or (channel, model.closure) in self.quarantined:
-                raise InvariantViolation(
-                    f"OP-2: an order for {model.release}, which is {word} on {channel}"
-                )
-
-    def _learn_move(self, value: host_facts.HostStateChanged) -> None:
-        model = self.rollouts[value.rollout_id]
-        self._taken.subtract(value.budgets)
-        self._take_slots(value.slots)
-        host = model.hosts[value.host_id]
-        _demand(host.state is value.from_, lambda: f"H8: it was {host.state}, not {value.from_}")
-        absorbed = (
-            value.from_ in host_states.ENDED and value.to is not host_states.HostState.PENDING
-        )
-        _demand(not absorbed or value.to is value.from_, lambda: f"H5: {value.from_} moved")
-        entered = value.to is host_states.HostState.ACTIVATING
-        _demand(not (entered and model.halted and not value.late), lambda: "R9: a switch")
-        host.state = value.to
-        taken_back = (
-            value.to is host_states.HostState.PENDING and value.from_ not in host_states.ENDED
-        )
-        if taken_back and host.wave in model.passed and not host.late:
-            host.left |= self._is_skipped(value.rollout_id, host.wave)
-        record = self._record(value.rollout_id, value.host_id)
-        if record is not None and record.state is host_states.HostState.CONVERGED is value.to:
-            self._hold_converged(record)
-
-    def _is_skipped(self, rollout_id: str, wave: int) -> bool:
-        (row,) = self._store.get(rollout_rows.tally_key(rollout_id))
-        return (
-            row is not None
-            and codec.decode(row.data, rollout_rows.RolloutTally).waves[wave].skipped
-        )
-
-    def _record(self, rollout_id: str, host_id: str) -> host_rows.HostRecord | None:
-        key = kernel_model.Key(
-            host_rows.HOST_RECORDS.name, host_rows.record_id(rollout_id, host_id)
-        )
-        (row,) = self._store.get(key)
-        return None if row is None else codec.decode(row.data, host_rows.HostRecord)
-
-    def _hold_converged(self, record: host_rows.HostRecord) -> None:
-        _demand(record.current_closure == record.target_closure, lambda: "H1: another closure")
-        due, at = record.soak_due_at, record.converged_at
-        completed = record.activation_completed_at
-        _demand(due is not None and at is not None and at >= due, lambda: "H1: the soak")
-        _demand(completed is not None and due is not None and due >= completed, lambda: "H9")
-        soaked = completed is not None and due is not None
-        seconds = (due - completed).total_seconds() if soaked and due and completed else -1
-        _demand(seconds == record.policy.soak_seconds, lambda: "D5: soak runs from activation")
-        _demand(record.topology_declared_at is not None, lambda: "H1: no topology")
-        for probe in record.probes.values():
-            passed = probe.status == "pass" and probe.last_pass_at is not None
-            fresh = passed and completed is not None and probe.last_pass_at >= completed  # type: ignore[operator]
-            _demand(probe.mode != "enforce" or fresh, lambda: "H1, H6: a probe has not passed")
-
-    def _learn_skip(self, value: host_facts.HostSkipped) -> None:
-        model = self.rollouts[value.rollout_id]
-        host = model.hosts.get(value.host_id)
-        if host is None or value.state is None:
-            model.gone[value.wave] += 1
-            if host is not None:
-                model.hosts.pop(value.host_id)
-        else:
-            host.left = True
-        if value.reason == orders.WAIVED and not model.counted(
-            host_states.HostState.FAILED, host_states.HostState.REVERTED
-        ):
-            model.halted = False  # the last one that halted it is out of the count
-
-    def _learn_rollout(self, value: Struct) -> None:
-        model = self.rollouts.get(getattr(value, "rollout_id", ""))
-        match value:
-            case rollout_facts.RolloutHalted() if model:
-                model.halted = True
-                self.words[model.channel, model.release] = rollout_states.Word.BAD
-            case rollout_facts.RolloutConcluded() if model:
-                self._passed.pop(value.rollout_id, None)  # late hosts pass nothing
-                ended = model.state in (
-                    rollout_states.RolloutState.TERMINAL,
-                    rollout_states.RolloutState.SUPERSEDED,
-                )
-                _demand(ended, lambda: f"OP-1: an outcome in {model.state}")
-                _demand(model.outcome is None, lambda: "OP-1: two outcomes")
-                model.outcome = value.outcome
-                if value.outcome in rollout_states.BAD:
-                    self.words[model.channel, model.release] = rollout_states.Word.BAD
-                elif value.outcome is rollout_states.Outcome.SUCCEEDED:
-                    self.words[model.channel, model.release] = rollout_states.Word.GOOD
-            case rollout_facts.OperatorClearance(mode=mode) if model:
-                model.halted = mode is rollout_states.Clearance.WAIVE and model.halted
-            case rollout_facts.WaveAdvanced(to_wave=wave) if model:
-                _demand(not model.halted, lambda: "R9: a wave while halted")
-                _demand(wave == model.wave + 1, lambda: "R4: the cursor moves by one")
-                if value.forced:
-                    model.passed |= set(range(wave))
-                _demand(model.unsettled(model.wave) == 0, lambda: "RO-12: a wave too early")
-                lacks = model.lacks_converged(model.wave)
-                _demand(lacks == 0, lambda: f"RO-12: a wave that lacks {lacks} converged hosts")
-                model.wave = wave
-            case rollout_facts.WaveSkipped(wave=wave) if model:
-                _demand(not model.halted, lambda: "R9: a wave skipped while halted")
-                model.passed.add(wave)
-                for host_id, host in model.hosts.items():
-                    record = self._record(value.rollout_id, host_id)
-                    if host.wave == wave and not host.late and record is not None:
-                        host.left |= record.cancelled_at is not None and not record.late
-            case rollout_facts.RolloutTerminal() if model:
-                model.terminals += 1
-                _demand(model.terminals == 1, lambda: "two RolloutTerminal")
-            case rollout_facts.RolloutTransitioned() if model:
-                _demand(model.state is value.from_ or value.from_ is None, lambda: "R5")
-                model.state = value.to
-                self.entered.add(value.to)
-                model.ever_terminal |= value.to is rollout_states.RolloutState.TERMINAL
-                if value.to is rollout_states.RolloutState.FAILED:
-                    model.halted = True
-                if value.to in rollout_states.CLEARABLE:
-                    self.words[model.channel, model.release] = rollout_states.Word.BAD
-            case rollout_facts.SuccessorOpened():
-                pass
-            case rollout_facts.RetentionExpired() if model:
-                pass
-
-    # ── invariants ──
-
-    def _hold(self, rollout_id: str) -> None:
-        model = self.rollouts[rollout_id]
+    def _check_rollout(self, rollout_id: str) -> None:
+        model = self.model.rollouts[rollout_id]
         release = rollout_rows.standing_key(names.channel_of(rollout_id), names.ref_of(rollout_id))
         row, shown, standing = self._store.get(
             rollout_rows.tally_key(rollout_id), rollout_rows.rollout_key(rollout_id), release
@@ -489,73 +95,68 @@ class InvariantChecker:
         assert shown is not None, "an opened rollout has its row"
         assert standing is not None, "a release that was rolled out has its standing"
         tally = codec.decode(row.data, rollout_rows.RolloutTally)
-        _demand(tally.state is model.state, lambda: f"{tally.state} is not {model.state}")
-        _demand(tally.current_wave == model.wave, lambda: "the cursor is not in the log")
-        self._hold_rows(model, tally, codec.decode(shown.data, rollout_rows.Rollout))
+        demand(tally.state is model.state, lambda: f"{tally.state} is not {model.state}")
+        demand(tally.current_wave == model.wave, lambda: "the cursor is not in the log")
+        self._check_row(model, tally, codec.decode(shown.data, rollout_rows.Rollout))
         word = codec.decode(standing.data, rollout_rows.ReleaseStanding).word
-        said = self.words.get((model.channel, model.release))
-        _demand(word is said, lambda: f"OP-2: the standing is {word}, the log says {said}")
+        expected = self.model.words.get((model.channel, model.release))
+        demand(word is expected, lambda: f"OP-2: the standing is {word}, the log says {expected}")
         for number, wave in enumerate(tally.waves):
             states = Counter(
                 host.state
                 for host in model.hosts.values()
                 if host.wave == number and not (host.left or host.late)
             )
-            # A cancelled order takes its host out of the tally's count, not out of ours.
+            # The tally does not count the host of a cancelled order; the model does.
             for state, count in wave.states.items():
                 if state is not host_states.HostState.PENDING and states[state] != count:
                     raise InvariantViolation(
                         f"wave {number}: {count} {state} counted, {states[state]} are"
                     )
-        self._hold_state(model)
+        self._check_state(model)
         model.halted = (
             tally.halted_at is not None or model.state is rollout_states.RolloutState.FAILED
         )
 
-    def _hold_rows(
+    def _check_row(
         self, model: RolloutModel, tally: rollout_rows.RolloutTally, row: rollout_rows.Rollout
     ) -> None:
-        """One predicate decides state and transition: tally and row never differ."""
-        _demand(row.state is tally.state, lambda: f"the row is {row.state}, not {tally.state}")
-        _demand(row.current_wave == tally.current_wave, lambda: "the row's wave")
-        _demand(tally.outcome is model.outcome, lambda: "OP-1: the tally's outcome was not said")
+        """Demand that the rollout's row and its tally agree."""
+        demand(row.state is tally.state, lambda: f"the row is {row.state}, not {tally.state}")
+        demand(row.current_wave == tally.current_wave, lambda: "the row's wave")
+        demand(tally.outcome is model.outcome, lambda: "OP-1: an outcome that is not in the log")
         is_over = tally.terminal_at is not None or tally.superseded_at is not None
-        _demand(is_over is (tally.outcome is not None), lambda: "OP-1: an end without outcome")
+        demand(is_over is (tally.outcome is not None), lambda: "OP-1: an end without outcome")
 
-    def _hold_state(self, model: RolloutModel) -> None:
+    def _check_state(self, model: RolloutModel) -> None:
         match model.state:
             case rollout_states.RolloutState.TERMINAL:
                 last = len(model.planned) - 1
-                _demand(model.unsettled(last) == 0, lambda: "R6: an unsettled host")
+                demand(model.unsettled(last) == 0, lambda: "R6: an unsettled host")
                 others = model.counted(
                     *(frozenset(host_states.HostState) - {host_states.HostState.CONVERGED})
                 )
-                _demand(others == 0, lambda: f"R6: {others} hosts did not converge")
+                demand(others == 0, lambda: f"R6: {others} hosts did not converge")
             case rollout_states.RolloutState.REVERTED:
                 flying = model.counted(*(host_states.IN_FLIGHT - {host_states.HostState.PENDING}))
-                _demand(flying == 0, lambda: f"RO-3: {flying} in flight in Reverted")
-                _demand(
+                demand(flying == 0, lambda: f"RO-3: {flying} in flight in Reverted")
+                demand(
                     model.counted(host_states.HostState.REVERTED) > 0, lambda: "R10: none reverted"
                 )
             case rollout_states.RolloutState.FAILED:
-                # One whose rollback was given up may come back late; the rollout stays Failed.
+                # A host whose rollback was given up may report late; the rollout stays Failed.
                 ended = model.counted(host_states.HostState.FAILED, host_states.HostState.REVERTED)
-                _demand(ended > 0, lambda: "R10: none failed")
+                demand(ended > 0, lambda: "R10: none failed")
             case _:
                 pass
 
-    def _hold_budgets(self, touched: dict[kernel_model.Key, None]) -> None:
+    def _check_budgets(self, touched: dict[kernel_model.Key, None]) -> None:
         for key in touched:
             if key.collection == BUDGETS.name:
                 (row,) = self._store.get(key)
                 budget = None if row is None else codec.decode(row.data, Budget)
-                if budget is not None and budget.in_flight != self._taken[budget.budget_id]:
-                    taken = self._taken[budget.budget_id]
+                if budget is not None and budget.in_flight != self.model.taken[budget.budget_id]:
+                    taken = self.model.taken[budget.budget_id]
                     raise InvariantViolation(
                         f"budget {key.id}: {budget.in_flight} counted, {taken} taken"
                     )
-
-
-def _demand(holds: bool, what: Callable[[], str]) -> None:
-    if not holds:
-        raise InvariantViolation(what())

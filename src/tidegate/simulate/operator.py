@@ -1,4 +1,4 @@
-"""The operator of a simulated fleet: sets it up, promotes, and meddles."""
+"""The operator of a simulated fleet: sets it up, promotes, and interferes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from tidegate.control.operations.promotion import Promote, RollBackChannel
+from tidegate.control.operations.promotion_planning import Promote, RollBackChannel
 from tidegate.domain.access import callers, principals, roles
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined
 from tidegate.domain.fleet.slices import EnrollHost, RetireHost, enroll_host, retire_host
@@ -34,26 +34,26 @@ OPERATOR = callers.Caller(
     )
 )
 PACKAGE = "web"
-MEDDLES = 0.15  # how often a look leads to a deed that nobody needed
-CONTINUES = 0.5  # how often a look at a wave that waits for a person lets it go
-PASSES = 0.03  # how often a look at a rollout leads to a wave that is skipped, or to none awaited
+MEDDLES = 0.15  # share of looks with an unneeded command
+CONTINUES = 0.5  # share of looks that continue a manual wave
+PASSES = 0.03  # share of looks that skip a wave or promote all
 STARTS_LATER = 0.2  # of promotions
 STARTS_AFTER_SECONDS = 150
-OVERRIDES = 0.03  # how often a look at a rollout leads to a gate that it passes
-BY_HAND = 0.4  # of promotions on a channel that promotes by itself
-AT_ONCE = 0.5  # of rollbacks
-RETURNS = 0.02  # how often a look leads to a rollback that nobody needed
-WINDOWS_SET = 0.03  # how often a look leads to a maintenance window
+OVERRIDES = 0.03  # share of looks that override a gate
+BY_HAND = 0.4  # of promotions on a channel with auto_promote
+AT_ONCE = 0.5  # of rollbacks with --now
+RETURNS = 0.02  # share of looks with an unneeded rollback
+WINDOWS_SET = 0.03  # share of looks that create a maintenance window
 WINDOW_SECONDS = 600
 WINDOW_KEPT_SECONDS = 900.0
-STOPS = 0.1  # how often orders that go out are followed by a freeze or a hold
-STOPS_WITHIN_SECONDS = 2.0  # while some of them are on their way
+STOPS = 0.1  # share of dispatches followed by a freeze or a hold
+STOPS_WITHIN_SECONDS = 2.0  # while some orders are in flight
 LUNCH_SECONDS = 120.0
 WAIVED_MAX = 10
 
 
 class SimulatedOperator:
-    """Looks at the fleet now and then, and does something."""
+    """Looks at the fleet now and then, and gives commands."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -97,7 +97,7 @@ class SimulatedOperator:
         self._plane.windows.create(OPERATOR, window, "maintenance")
 
     def enroll(self, number: int) -> None:
-        """One more host, by the number that it has in the fleet."""
+        """Enroll the host of this number."""
         self._enroll(f"web-{number:03}", {"zone": "ab"[number % 2]}, number)
 
     def _enroll(self, host_id: str, labels: dict[str, str], number: int) -> None:
@@ -156,7 +156,7 @@ class SimulatedOperator:
             world.after(world.scenario.between.draw(self._random), self.promote)
 
     def _start_at(self) -> datetime | None:
-        """Now and then a rollout starts later, while faults happen."""
+        """Sometimes delay a rollout, while faults happen."""
         if not self._world.scenario.restless or self._waving.random() >= STARTS_LATER:
             return None
         return self._world.now() + timedelta(seconds=STARTS_AFTER_SECONDS)
@@ -166,7 +166,7 @@ class SimulatedOperator:
         self._plane.promotions.promote(asked, key=key)
 
     def tidy_up(self) -> None:
-        """Undo every hold and freeze, so that a last release can go everywhere."""
+        """Release holds and delete windows, so that the last release can reach all hosts."""
         for lane in self._world.scenario.channels:
             self._unhold(lane.channel)
         for seen in self._plane.fleet_reader.rows(window_rows.WINDOWS, window_rows.Window):
@@ -175,7 +175,7 @@ class SimulatedOperator:
     # ── looks ──
 
     def look(self, *, restless: bool) -> None:
-        """See to what is halted; restless: find something else to do as well."""
+        """Clear halted rollouts; if restless, also interfere."""
         for row in self._plane.fleet_reader.open_rollouts():
             if row.state in states.CLEARABLE:
                 self._clear(row)
@@ -268,9 +268,9 @@ class SimulatedOperator:
         self._world.after(LUNCH_SECONDS, partial(self._do, end))
 
     def interrupt(self) -> None:
-        """Orders go out: now and then, stop what they are for before all hosts have taken them.
+        """Sometimes freeze or hold a channel while its orders are in flight.
 
-        Only in every other world: what takes long to come about needs some that nobody stops.
+        Only for odd seeds: some situations take long to arise, and need a world without stops.
         """
         if self._world.scenario.seed % 2 and self._stopping.random() < STOPS:
             stop = self._stopping.choice((self._freeze, self._hold))
@@ -296,7 +296,7 @@ class SimulatedOperator:
             self._plane.promotions.rollback(asked)
 
     def _set_window(self) -> None:
-        """Deny orders for a while, or allow them only for a while that begins soon."""
+        """Create a window that denies orders now, or allows them only from soon on."""
         self.deeds += 1
         deny = self._windowing.random() < 0.5
         own = self._windowing.random() < 0.5
@@ -334,7 +334,7 @@ class SimulatedOperator:
         self._do(lambda: self._plane.execute(item, command, OPERATOR))
 
     def _do(self, deed: Callable[[], object]) -> None:
-        # An operator who comes too late is refused, as in life.
+        # A command may come too late and be refused, as in production.
         with suppress(Refused, Conflict, NotFound, Gone):
             self._world.insist(deed)
 

@@ -1,4 +1,4 @@
-"""How a simulated fleet behaves: what goes wrong how often, and what takes how long."""
+"""How often things go wrong in a simulated fleet, and how long they take."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ class Rates(Struct, frozen=True, kw_only=True):
     activation_fails: float = 0.0
     defers: float = 0.0
     probe_fails: float = 0.0  # for good, once the release runs
-    probe_flaps: float = 0.0  # fails, then passes again in time
+    probe_flaps: float = 0.0  # fails, then passes before the deadline
     rollback_fails: float = 0.0
     dies: float = 0.0  # goes silent in the middle of an order, for good
     drifts: float = 0.0  # runs something else after it converged
-    bare: float = 0.0  # runs nothing at the beginning: there is no way back
+    bare: float = 0.0  # runs nothing at first, so it cannot roll back
 
     # of messages
     lost: float = 0.0
-    unanswered: float = 0.0  # taken, but the answer is lost: it is sent again
+    unanswered: float = 0.0  # accepted, but the response is lost, so it is sent again
     duplicated: float = 0.0
     reordered: float = 0.0
 
     # of the processes
     agent_crashes: float = 0.0  # per poll
     server_crashes: float = 0.0  # per pass
-    torn: float = 0.0  # of commits: the server dies just before it, or before it can answer
-    off: float = 0.0  # of hosts: from the beginning, until somebody sees to it
+    torn: float = 0.0  # of commits: the server dies just before or just after
+    off: float = 0.0  # of hosts: from the beginning, until faults end
     offline: float = 0.0  # of hosts, now and then
 
-    tick: float = 5.0  # seconds between looks of an agent at its soak
-    poll: Span = Span(20.0, 40.0)  # while there is something to say
+    tick: float = 5.0  # seconds between two ticks of a soak
+    poll: Span = Span(20.0, 40.0)  # while reports are pending
     idle: Span = Span(240.0, 360.0)  # an order wakes the host at once
     activation: Span = Span(5.0, 60.0)
     rollback: Span = Span(5.0, 90.0)

@@ -1,4 +1,4 @@
-"""What a simulated world is made of, and how it ended."""
+"""The parameters of a simulation, and its result."""
 
 from __future__ import annotations
 
@@ -32,31 +32,31 @@ class ScenarioChannel(Struct, frozen=True, kw_only=True):
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
-    """What a world is made of."""
+    """The parameters of one simulated world."""
 
     seed: int
     hosts: int = 20
-    fleet: dict[str, dict[str, str]] = {}  # hosts by name, with labels; none: so many, numbered
-    doomed: frozenset[str] = frozenset()  # hosts whose probes fail, whatever the rates say
+    fleet: dict[str, dict[str, str]] = {}  # labels by host name; empty: ``hosts`` numbered ones
+    doomed: frozenset[str] = frozenset()  # hosts whose probes always fail
     channels: tuple[ScenarioChannel, ...] = (
         ScenarioChannel(channel="web-stable", selector="*", policy=ChannelPolicy(waves=WAVES)),
     )
     budgets: dict[str, int] = {}  # selector → how many at once
     releases: int = 2
     rates: Rates = ROUGH
-    hours: float = 0.6  # with faults; then they end, and everything settles
+    hours: float = 0.6  # with faults; then they end and the fleet must converge
     starts_at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
     windows: tuple[WindowSpec, ...] = ()
-    frozen_until: datetime | None = None  # all channels, from the beginning
+    frozen_until: datetime | None = None  # a freeze of all channels, from the beginning
     pass_seconds: float = 15.0  # between two passes of the dispatcher
     idle_seconds: float = 120.0  # to the next pass, when the last one did nothing
     between: Span = Span(300.0, 1_500.0)  # two releases
-    attended: bool = True  # an operator looks at what is halted
+    attended: bool = True  # an operator clears halted rollouts
     restless: bool = True  # the operator freezes, holds, pauses, enrolls and retires
 
 
 class SimulationResult(Struct, frozen=True, kw_only=True):
-    """How a simulation went."""
+    """The result of a simulation."""
 
     seed: int
     events: int
@@ -69,7 +69,7 @@ class SimulationResult(Struct, frozen=True, kw_only=True):
 
 
 def draw_scenario(seed: int) -> Scenario:
-    """The scenario of a seed: policies, channels, edges and budgets of all kinds."""
+    """Draw the scenario of a seed: its channels, policies, edges and budgets."""
     random = Random(f"scenario {seed}")
     varying = Random(f"members {seed}")
     hosts = random.randint(60, 200) if seed % LARGE_EVERY == LARGE_EVERY - 1 else 20
@@ -103,13 +103,13 @@ def draw_scenario(seed: int) -> Scenario:
         seed=seed, hosts=hosts, channels=channels, budgets=budgets, releases=releases
     )
     if any(lane.policy.auto_rollback for lane in channels):
-        # A release must have succeeded before there is something to go back to.
+        # A rollback needs an earlier release that succeeded.
         return structs.replace(scenario, releases=2, hours=LONG_HOURS, between=LONG_BETWEEN)
     return scenario
 
 
 def _by_itself(lane: ScenarioChannel, random: Random) -> ScenarioChannel:
-    """The channel with a policy that acts by itself, now and then."""
+    """Sometimes let the policy promote or roll back automatically."""
     policy = structs.replace(
         lane.policy,
         auto_rollback=random.random() < 0.25,
@@ -125,7 +125,7 @@ def _waves(random: Random, varying: Random) -> tuple[WaveSpec, ...]:
 
 
 def _varied(wave: WaveSpec, random: Random) -> WaveSpec:
-    """The wave with a share, a delay, or a person that it waits for, now and then."""
+    """Sometimes give the wave a share of hosts, a delay, or a wait for a person."""
     if random.random() < 0.6:
         return wave
     return structs.replace(

@@ -1,8 +1,8 @@
-"""A second dispatcher that does not wait for the gates: what they and the rows say is compared.
+"""A second dispatcher that sends orders against closed gates, to compare gates and rows.
 
-Before an order goes out the gates are asked, and the rows once more, in the order's own commit.
-Each hides a fault of the other from everybody who only looks at what happens. So this one asks the
-gates about some host, and then tries the order, whatever they said.
+The production dispatcher checks the gates, and the commit of an order checks the rows again. So a
+fault of one is hidden by the other. This dispatcher evaluates the gates of a random host, then
+tries the order regardless, and demands that both checks agree.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Final
 
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.domain.gates import dispatch_pass, explain, inputs
-from tidegate.domain.rollouts.report_slices import ReserveDispatch, reserve_dispatch
+from tidegate.domain.rollouts.order_slices import ReserveDispatch, reserve_dispatch
 from tidegate.errors import TidegateError
 from tidegate.simulate.control_plane import SimulatedControlPlane
-from tidegate.simulate.invariants import InvariantViolation
+from tidegate.simulate.violations import InvariantViolation
 
-# The gates that are asked again by the rows. What the others say may have changed since: a
-# dispatcher that saw it before is not refused.
+# The gates that the commit checks again. An order is not refused because another gate has closed
+# meanwhile.
 TWICE: Final = frozenset(
     {
         *("halted", "dispatchable", "paused", "freeze", "hold", "window", "quarantine"),
@@ -29,7 +29,7 @@ TWICE: Final = frozenset(
 
 
 class SecondDispatcher:
-    """Tries one order now and then. It draws from numbers of its own."""
+    """Tries an order in each pass. It has its own random numbers."""
 
     def __init__(
         self, control_plane: SimulatedControlPlane, seed: int, wake: Callable[[Sequence[str]], None]
@@ -39,13 +39,13 @@ class SecondDispatcher:
         self._wake = wake
 
     def try_order(self) -> None:
-        """Try the order of some host that waits for one. Raises: Violation, Crash."""
-        sights: FleetReader = self._control_plane.fleet_reader
-        ids = [row.rollout_id for row in sights.open_rollouts()]
+        """Try the order of a random waiting host. Raises: InvariantViolation, SimulatedCrash."""
+        fleet_reader: FleetReader = self._control_plane.fleet_reader
+        ids = [row.rollout_id for row in fleet_reader.open_rollouts()]
         if not ids:
             return
         rollout_id = self._random.choice(ids)
-        state = sights.state([rollout_id], self._control_plane.clock())
+        state = fleet_reader.state([rollout_id], self._control_plane.clock())
         sight = state.sight(rollout_id)
         waiting = [command for host in sight.chart.waves if (command := _order(sight, host))]
         if not waiting:
@@ -54,8 +54,8 @@ class SecondDispatcher:
         verdicts = explain.judge(state, rollout_id, command.host_id)
         shut = [verdict for verdict in verdicts if not verdict.passed]
         if shut and not any(verdict.gate in TWICE for verdict in shut):
-            return  # the rows would let it go, and rightly
-        answer = self._control_plane.recorded(rollout_id, reserve_dispatch, command)
+            return  # the commit does not check these gates
+        answer = self._control_plane.record(rollout_id, reserve_dispatch, command)
         if isinstance(answer, TidegateError):
             if not shut:
                 raise InvariantViolation(
@@ -70,7 +70,7 @@ class SecondDispatcher:
 
 
 def _order(sight: inputs.GateInput, host_id: str) -> ReserveDispatch | None:
-    """The order by which the host would go; None: it has had it."""
+    """The host's next order; None: it has had it."""
     tally = sight.tally.row
     found = sight.standings.get(host_id)
     attempt = dispatch_pass.attempt_of(None if found is None else found.row, tally.attempt)

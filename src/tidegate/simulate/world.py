@@ -1,6 +1,6 @@
 """One simulated world: a clock, hosts, the network to the control plane, and an operator.
 
-heap of (when, what) ──▶ the clock jumps there ──▶ it happens ──▶ more to come
+heap of (time, action) ──▶ the clock jumps there ──▶ the action runs ──▶ adds more actions
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ OPERATE_EVERY = 10  # passes
 SETTLE_HOURS = 12
 STEPS_MAX = 200_000
 BASE = f"sha256:{'f' * 64}"
-HEARTBEATS = 0.2  # of polls that tell what runs, beside those in the middle of a switch
+HEARTBEATS = 0.2  # share of polls that report what runs; during a switch all do
 BATCH_MAX = 10  # reports of one message
-DEEDS_MAX = 20  # how often something is tried while the server dies over it
+DEEDS_MAX = 20  # attempts of one action if the server dies each time
 
 
 class World:
-    """A simulation. ``run`` it once, or ``play`` it to some end.
+    """A simulation. ``run`` it once, or ``play`` it until a condition holds.
 
-    ``watching`` every commit finds faults and costs half as much again.
+    ``watching`` checks the invariants at every commit and takes half as long again.
     """
 
     def __init__(
@@ -69,27 +69,27 @@ class World:
         self.folds = folds
         self.watch = invariants.InvariantChecker(self.store, folds)
         self._watching = watching
-        self._explained = explanations.ExplanationChecker()
+        self._explanations = explanations.ExplanationChecker()
         self.commits = 0
-        self._due = (scenario.starts_at, 0)  # when the next pass is, and which one counts
+        self._due = (scenario.starts_at, 0)  # time and number of the next pass
         self.control_plane = control_plane.SimulatedControlPlane(
             self.store,
             folds,
             self.clock,
             control_plane.MemoryBlobs(),
-            self._seen,
-            self._ordered,
+            self._observe,
+            self._wake,
             self._fate,
             silence_seconds,
         )
-        self._rival = second_dispatcher.SecondDispatcher(
-            self.control_plane, scenario.seed, self._ordered
+        self._second_dispatcher = second_dispatcher.SecondDispatcher(
+            self.control_plane, scenario.seed, self._wake
         )
         self._heap: list[tuple[datetime, int, Callable[[], None]]] = []
         self._count = 0
         self._passes = 0
         self._settled = False
-        self._faults = False  # until everything is set up
+        self._faults = False  # off until everything is set up
         self.agents: dict[str, agents.SimulatedAgent] = {}
         self.gone: set[str] = set()
         self.operator = operator(self)
@@ -105,10 +105,10 @@ class World:
         heapq.heappush(self._heap, (when, self._count, action))
 
     def run(self) -> SimulationResult:
-        """Live through it: with faults, then without, until nothing is left to happen.
+        """Run with faults, then without, until the fleet has converged.
 
         Raises:
-            Violation: an invariant does not hold. AssertionError: it does not come to rest.
+            InvariantViolation. AssertionError: the fleet does not converge.
         """
         self._set_up()
         self._until(self.scenario.starts_at + timedelta(hours=self.scenario.hours))
@@ -117,10 +117,10 @@ class World:
         self._settle()
         found = replay.differences(self.store, self.folds)
         assert found == [], found[:3]
-        return self._ended()
+        return self._result()
 
     def play(self, over: Callable[[], bool]) -> None:
-        """Live through it, with all that goes wrong, until it is over or its hours are."""
+        """Run with faults until ``over`` returns true or the scenario's hours have passed."""
         self._set_up()
         self._until(self.scenario.starts_at + timedelta(hours=self.scenario.hours), over)
 
@@ -149,7 +149,7 @@ class World:
         self._pass_in(self.scenario.pass_seconds)
 
     def join(self, host_id: str) -> None:
-        """A host appears, with an agent on it."""
+        """Add a host with an agent."""
         agent = agents.SimulatedAgent(host_id, self.rates, self.random, self)
         agent.base = "" if self.random.random() < self.rates.bare else BASE
         agent.doomed = host_id in self.scenario.doomed
@@ -158,19 +158,19 @@ class World:
         self.after(self.random.uniform(0.0, 30.0), partial(self._poll, agent))
 
     def leave(self, host_id: str) -> None:
-        """A host is gone for good."""
+        """Remove a host for good."""
         self.gone.add(host_id)
         self.agents[host_id].dead = True
 
     # ── the control plane ──
 
-    def _seen(self, commit: Commit) -> None:
+    def _observe(self, commit: Commit) -> None:
         self.commits += 1
         if self._watching:
-            self.watch.see(commit)
+            self.watch.check(commit)
         soon = timedelta(seconds=self.scenario.pass_seconds)
         if commit.facts and self._due[0] - self.now() > soon:
-            self._pass_in(self.scenario.pass_seconds)  # something moved: it is looked at soon
+            self._pass_in(self.scenario.pass_seconds)  # something changed: make a pass soon
 
     def _pass_in(self, seconds: float) -> None:
         self._due = (self.now() + timedelta(seconds=seconds), self._due[1] + 1)
@@ -178,7 +178,7 @@ class World:
 
     def _pass(self, number: int) -> None:
         if number != self._due[1]:
-            return  # another one was put before it
+            return  # an earlier pass replaced this one
         self._passes += 1
         if self._faulty(self.rates.server_crashes):
             self._restart()
@@ -196,15 +196,15 @@ class World:
         self.operator.look(restless=self._faults and self.scenario.restless)
 
     def _work(self) -> bool:
-        """Timers and orders; whether there was nothing to do."""
+        """Run timers, automation and dispatch; return whether there was nothing to do."""
         tick = self.control_plane.due.tick()
         if self._watching and self._faults:
-            self._rival.try_order()
+            self._second_dispatcher.try_order()
         opened = self.control_plane.act()
         thorough = self._passes % THOROUGH_EVERY == 0
         done = self.control_plane.dispatcher.run_pass(thorough=thorough)
         if self._watching and thorough:
-            self._explained.look(self.control_plane.fleet_reader, self.now())
+            self._explanations.look(self.control_plane.fleet_reader, self.now())
         moved = done.ordered or done.skipped or done.cancelled or opened
         return tick == TimersResult() and not moved
 
@@ -216,12 +216,12 @@ class World:
         )
 
     def _restart(self) -> None:
-        """Start the server again, however often that takes."""
+        """Restart the server; repeat if it dies again."""
         self.control_plane.restart()
         self.insist(lambda: self.control_plane.deliveries.refill())
 
     def insist(self, deed: Callable[[], object]) -> None:
-        """Do it; if the server dies over it, whether or not it was done, do it again."""
+        """Run an action; if the server dies meanwhile, run it again."""
         for _ in range(DEEDS_MAX):
             try:
                 deed()
@@ -233,8 +233,8 @@ class World:
 
     # ── the network ──
 
-    def _ordered(self, hosts: Sequence[str]) -> None:
-        """Hosts that wait in a long poll hear of their order at once."""
+    def _wake(self, hosts: Sequence[str]) -> None:
+        """Wake the hosts that wait in a long poll."""
         for host_id in hosts:
             agent = self.agents[host_id]
             self.after(self.random.uniform(0.1, 2.0), partial(self._ask, agent))
@@ -242,14 +242,14 @@ class World:
             self.operator.interrupt()
 
     def _poll(self, agent: agents.SimulatedAgent) -> None:
-        """The agent's own rhythm: brisk while it has something to say, slow otherwise."""
+        """Poll regularly: often while reports are pending, rarely otherwise."""
         if agent.dead:
             return
         span = self.rates.poll if agent.journal else self.rates.idle
         self.after(span.draw(self.random), partial(self._poll, agent))
         if agent.online and self._faulty(self.rates.offline):
             agent.online = False
-            self.after(self.rates.absence.draw(self.random), partial(self._back, agent))
+            self.after(self.rates.absence.draw(self.random), partial(self._reconnect, agent))
         if self._faulty(self.rates.agent_crashes):
             agent.crash()
         self._ask(agent)
@@ -257,7 +257,7 @@ class World:
     def _ask(self, agent: agents.SimulatedAgent) -> None:
         if agent.dead or not agent.online:
             return
-        self.control_plane.heard(agent.host_id)
+        self.control_plane.note_poll(agent.host_id)
         self._heartbeat(agent)
         if agent.busy:
             self.flush(agent)
@@ -266,23 +266,23 @@ class World:
         if order is not None and not self._faulty(self.rates.lost):
             agent.take(order)
 
-    def _back(self, agent: agents.SimulatedAgent) -> None:
+    def _reconnect(self, agent: agents.SimulatedAgent) -> None:
         agent.online = True
         self._ask(agent)
 
     def _heartbeat(self, agent: agents.SimulatedAgent) -> None:
         for rollout_id, twin in list(agent.twins.items()):
             waits = twin.state is states.HostState.DEFERRED and not agent.journal
-            if waits and self.control_plane.took_back(rollout_id, agent.host_id):
-                agent.taken_back(rollout_id)
+            if waits and self.control_plane.is_withdrawn(rollout_id, agent.host_id):
+                agent.withdraw(rollout_id)
                 continue
             running = agent.running.get(twin.channel)
             share = 1.0 if twin.state in RECOVERABLE else HEARTBEATS
             if running and not agent.journal and self.random.random() < share:
-                self.control_plane.observed(rollout_id, agent.host_id, running)
+                self.control_plane.observe(rollout_id, agent.host_id, running)
 
     def flush(self, agent: agents.SimulatedAgent) -> None:
-        """Send what the journal holds, the oldest first, until something goes wrong."""
+        """Send the reports of the journal, oldest first, until one fails."""
         while agent.journal and agent.online and not agent.dead:
             if self._faulty(self.rates.lost):
                 return
@@ -291,10 +291,10 @@ class World:
                 self.random.shuffle(batch)
             answers = self._report(batch)
             if self._faulty(self.rates.duplicated):
-                self.watch.repeated(answers, self._report(batch))
+                self.watch.check_repeats(answers, self._report(batch))
             if self._faulty(self.rates.unanswered):
                 return
-            if not all(map(self._answered, [agent] * len(batch), batch, answers)):
+            if not all(map(self._handle_answer, [agent] * len(batch), batch, answers)):
                 return
 
     def _report(self, batch: Sequence[agents.JournalEntry]) -> list[object]:
@@ -303,7 +303,7 @@ class World:
         if self.control_plane.crashed:
             self._restart()
         if self._watching:
-            self.watch.answered(events, answers)
+            self.watch.check_answers(events, answers)
         return list(answers)
 
     def _batch(self, agent: agents.SimulatedAgent) -> list[agents.JournalEntry]:
@@ -315,21 +315,21 @@ class World:
             batch.append(entry)
         return batch
 
-    def _answered(
+    def _handle_answer(
         self, agent: agents.SimulatedAgent, entry: agents.JournalEntry, answer: object
     ) -> bool:
-        """What the agent makes of an answer; whether it may go on to the next one."""
+        """Handle the result of a report; return whether the next one may be handled."""
         if answer is None:
             return False
         if not isinstance(answer, TidegateError):
             if entry in agent.journal:
                 agent.journal.remove(entry)
-                agent.accepted(entry)
+                agent.confirm(entry)
             return True
         if isinstance(answer, refusals.SequenceGap) or agent_side.waits(entry.event, answer.code):
-            return False  # the one before it was not taken: send again
+            return False  # an earlier report is missing: send again
         if entry in agent.journal:
-            agent.refused(entry, answer)
+            agent.drop_refused(entry, answer)
         return False
 
     def _faulty(self, rate: float) -> bool:
@@ -338,7 +338,7 @@ class World:
     # ── the end ──
 
     def _heal(self) -> None:
-        """No more faults: whoever is still there comes back and is well. One more release."""
+        """End all faults, bring every host back, and promote one more release."""
         self._faults = False
         for host_id, agent in self.agents.items():
             if host_id in self.gone:
@@ -349,7 +349,7 @@ class World:
         self.after(2 * simulate_operator.LUNCH_SECONDS, self.operator.promote)
 
     def _unsettled(self) -> list[str]:
-        """What is not as the last release wants it."""
+        """The channels and hosts that do not run the last release."""
         wanted = f"{simulate_operator.PACKAGE}.{self.operator.releases}"
         if self.operator.releases < self.scenario.releases + 1:
             return ["the last release is not out yet"]
@@ -367,7 +367,7 @@ class World:
         found = self._unsettled()
         assert not found, f"seed {self.scenario.seed}: {found[:5]}"
 
-    def _ended(self) -> SimulationResult:
+    def _result(self) -> SimulationResult:
         trace = sha256()
         after = 0
         while page := self.store.feed(after=after, limit=1_000).events:
@@ -376,11 +376,11 @@ class World:
             after = page[-1].position
         return SimulationResult(
             seed=self.scenario.seed,
-            events=self.watch.events,
-            host_events=self.watch.host_events,
-            states={id: model.state.value for id, model in self.watch.rollouts.items()},
+            events=self.watch.model.events,
+            host_events=self.watch.model.host_events,
+            states={id: model.state.value for id, model in self.watch.model.rollouts.items()},
             trace=trace.hexdigest(),
             seconds=(self.now() - self.scenario.starts_at).total_seconds(),
-            types=frozenset(self.watch.types),
-            entered=frozenset(self.watch.entered),
+            types=frozenset(self.watch.model.types),
+            entered=frozenset(self.watch.model.entered),
         )

@@ -1,4 +1,4 @@
-"""``as_of=``: a position of the log, or a time; both mean what stood then."""
+"""``as_of=``: a position of the log, or a time. Both select the state at that point."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ AsOf = Annotated[
 
 
 class AsOfQuery(ReadQuery, frozen=True, kw_only=True):
-    """How one thing is read, now or as it was."""
+    """How one thing is read: now, or as it was."""
 
     as_of: AsOf = ""
 
 
 def position_of(log: LogReader, text: str) -> Position:
-    """The position that it names. Raises: InvalidInput."""
+    """Convert the text of ``as_of`` to a position. Raises: InvalidInput."""
     if text.isdigit():
         position = int(text)
         if position > POSITION_MAX:

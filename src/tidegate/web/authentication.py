@@ -1,7 +1,7 @@
-"""Who asks, and whether they may: a session's cookie or an API token, then verb and scope.
+"""Authentication by session cookie or API token, and authorization by verb and scope.
 
-A browser's write must also prove that it comes from our own pages: CSRF token, Sec-Fetch-Site and
-Origin. A token comes in the Authorization header alone, never in a URL.
+A write from a browser must also prove that it comes from our own pages, by CSRF token,
+Sec-Fetch-Site and Origin. A token is accepted in the Authorization header only, never in a URL.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from tidegate.rate_limits import Bucket
 from tidegate.web import decoding, host_names, problems, routing
 
 COOKIE_BYTES_MAX = 4_096
-CHECK_SECONDS = 60.0  # between two looks at the credentials of an open stream
+CHECK_SECONDS = 60.0  # between two checks of the credentials of an open stream
 SECURITY = "security"  # the kind of events about access
 
 
 class SignInCredentials(Protocol):
-    """Tells whose session or API token something is. ``Accounts`` does."""
+    """Finds the user of a session or API token. ``Accounts`` implements it."""
 
     @property
     def is_set_up(self) -> bool:
-        """Whether there is an account at all."""
+        """Whether any account exists."""
 
     def principal_of_token(self, text: str, /) -> principals.Principal | None:
-        """Whose API token this is, if it is valid now."""
+        """The owner of an API token, if it is valid now."""
 
     def principal_of_session(self, cookie: str, /) -> principals.Principal | None:
-        """Whose session cookie this is, if it is valid now."""
+        """The owner of a session cookie, if it is valid now."""
 
     def is_still_authenticated(
         self, user_id: str, session: str, token_id: str, /
     ) -> rows.User | None:
-        """The user, if the session or token that they came with is valid now."""
+        """The user again, if the session or token of this principal is still valid."""
 
 
 class AgentProof(Protocol):
-    """Tells whose agent sent a request. Raises: Unauthenticated."""
+    """Finds the host that sent a request by its MAC. Raises: Unauthenticated."""
 
     def __call__(
         self, route: routing.Route, arrived: routing.RawRequest, /
@@ -54,7 +54,7 @@ class AgentProof(Protocol):
 
 
 class Authenticator:
-    """Tells who asks, and lets in who may. ``agents`` proves the MAC of a host's request."""
+    """Authenticates requests and limits their rate. ``agents`` verifies the MACs of hosts."""
 
     def __init__(
         self, credentials: SignInCredentials, settings: Settings, agents: AgentProof | None = None
@@ -68,17 +68,20 @@ class Authenticator:
         self._urgent = _bucket("urgent writes per second", settings.writes_per_second)
 
     def principal(self, route: routing.Route, arrived: routing.RawRequest) -> principals.Principal:
-        """Who asks. Raises: Unauthenticated, CrossSite, RateLimited."""
+        """Authenticate a request. Raises: Unauthenticated, CrossSite, RateLimited."""
         if route.permission is routing.PublicAccess.AGENT:
             if self._agents is None:
-                raise problems.Unauthenticated("this server takes no agents")
+                raise problems.Unauthenticated("this server does not accept agents")
             host = self._agents(route, arrived)
-            self._hosts.take(host.id)  # after the proof: nobody spends what another host has left
+            # After the proof, so that nobody can use up another host's limit.
+            self._hosts.take(host.id)
             return host
-        found = self._admitted(arrived)
+        found = self._credential_owner(arrived)
         if found is None:
             if route.permission is not routing.PublicAccess.PUBLIC:
-                raise problems.Unauthenticated("no valid session and no valid API token came along")
+                raise problems.Unauthenticated(
+                    "the request has no valid session and no valid API token"
+                )
             self._take(route, f"address {arrived.address}")
             return principals.NOBODY
         if found.session and route.is_write:
@@ -94,7 +97,7 @@ class Authenticator:
         bucket = self._writes if route.is_write else self._reads
         (self._urgent if route.urgent else bucket).take(who)
 
-    def _admitted(self, arrived: routing.RawRequest) -> principals.Principal | None:
+    def _credential_owner(self, arrived: routing.RawRequest) -> principals.Principal | None:
         authorization = arrived.headers.get(b"authorization")
         if authorization is not None:
             scheme, _, text = authorization.decode("latin-1").partition(" ")
@@ -108,18 +111,18 @@ class Authenticator:
 
 
 def check_origin(arrived: routing.RawRequest, settings: Settings) -> None:
-    """That a browser's write comes from our own pages. Raises: CrossSite."""
+    """Check that a browser's write comes from our own pages. Raises: CrossSite."""
     headers = arrived.headers
     if headers.get(b"sec-fetch-site", b"none") not in (b"same-origin", b"none"):
         raise problems.CrossSite("the request comes from another site")
     origin = headers.get(b"origin")
     if origin == b"null" and headers.get(b"sec-fetch-site") == b"same-origin":
-        return  # pages without referrer hide the origin of their forms; the browser vouches for it
+        return  # pages without a referrer hide the origin of their forms; Sec-Fetch-Site is enough
     if origin is not None:
         if settings.public_url:
             found = host_names.canonical_origin(origin.decode("latin-1"))
             is_ours = found == host_names.canonical_origin(settings.public_url)
-        else:  # the scheme is not known here: a proxy in front may have another
+        else:  # ignore the scheme: a proxy may terminate TLS
             is_ours = urlsplit(origin).netloc.lower() == headers.get(b"host", b"").lower()
         if not is_ours:
             raise problems.CrossSite("the request comes from another origin")
@@ -128,7 +131,7 @@ def check_origin(arrived: routing.RawRequest, settings: Settings) -> None:
 def check_csrf(
     route: routing.Route, arrived: routing.RawRequest, principal: principals.Principal
 ) -> None:
-    """That a browser's write carries its session's token, in a header or in the form.
+    """Check that a browser's write carries its session's CSRF token, as a header or field.
 
     Raises:
         CrossSite.
@@ -145,10 +148,10 @@ def check_csrf(
 
 
 class CredentialWatch:
-    """Tells an open stream when the session, token or roles that opened it have changed.
+    """Checks whether the session, token or roles that opened a stream are still valid.
 
-    It looks when the log says something about the user, and once a minute: sessions and tokens
-    also end by time, which the log does not say.
+    It checks when an event is about the user, and once a minute, because sessions and tokens also
+    expire without an event.
     """
 
     def __init__(self, credentials: SignInCredentials, principal: principals.Principal) -> None:
@@ -157,7 +160,7 @@ class CredentialWatch:
         self._checked_at = monotonic()
 
     async def holds(self, events: Iterable[Event]) -> bool:
-        """Whether the stream may go on after these events."""
+        """Whether the stream may continue after these events."""
         principal = self._principal
         tag = f"user_id:{principal.id}"
         due = monotonic() - self._checked_at > CHECK_SECONDS
@@ -189,7 +192,7 @@ def cookie_of(arrived: routing.RawRequest, settings: Settings) -> str | None:
 
 
 def set_cookie(value: str, settings: Settings) -> str:
-    """The Set-Cookie of a session; an empty value takes it away."""
+    """The Set-Cookie header of a session; an empty value deletes the cookie."""
     secure = "; Secure" if settings.is_secure else ""
     age = int(erasable_rows.SESSION_LIFE.total_seconds()) if value else 0
     name = cookie_name(settings)
@@ -200,7 +203,7 @@ def set_cookie(value: str, settings: Settings) -> str:
 
 
 def authorize_anywhere(route: routing.Route, principal: principals.Principal) -> None:
-    """Whether there is any scope on which they may: asked before their request is looked at.
+    """Check for permission on any scope at all, before the request is decoded.
 
     Raises:
         MissingPermission.
@@ -210,7 +213,11 @@ def authorize_anywhere(route: routing.Route, principal: principals.Principal) ->
 
 
 def authorize(route: routing.Route, request: routing.Request[Any, Any, Any]) -> None:
-    """On the request's own scope. Raises: MissingPermission, and what finding it out raises."""
+    """Check permission on the scope of this request.
+
+    Raises:
+        MissingPermission, and what finding the scope raises.
+    """
     permission = route.permission
     if not isinstance(permission, routing.Requires):
         return

@@ -1,4 +1,4 @@
-"""How many connections there may be, in all and from one address."""
+"""Limits on the number of connections, in total and per address."""
 
 from __future__ import annotations
 
@@ -9,48 +9,46 @@ from typing import Protocol
 from tidegate.web.problems import TooManyConnections
 
 DESCRIPTORS_RESERVED = 128  # for the log, blobs and outgoing requests; never for connections
-
-
 CONNECTIONS_MAX = 200_000
-
-
-CONNECTIONS_MIN = 16  # even where the process may open fewer files than it should
+CONNECTIONS_MIN = 16  # even where the limit on open files is too low
 
 
 class Peer(Protocol):
-    """One connection, as far as it is counted."""
+    """One connection, as the limits see it."""
 
     client: tuple[str, int] | None
     server: tuple[str, int | None] | None
 
     def is_idle(self) -> bool:
-        """Whether it is open for a next request only."""
+        """Whether the connection only waits for a next request."""
 
     def hang_up(self) -> None:
-        """Close it."""
+        """Close the connection."""
 
 
 class ConnectionLimits:
-    """How many connections one address has, and the whole process. On the event loop alone.
+    """Counts the connections of each address and of the process. Used on the event loop only.
 
-    Connections from the server's own address are not counted per address: there, they come from a
-    proxy or from the operator. When the process has as many as it may have, a new connection
-    replaces one that has not sent a request yet, or an idle one.
+    Connections from the server's own address are not counted per address: they come from a proxy or
+    from the operator. At the limit of the process, a new connection replaces one that has not sent
+    a request yet, or an idle one.
     """
 
     def __init__(self, per_address: int | None, at_most: int) -> None:
-        self._per_address = per_address  # None: all of them come from one proxy
+        self._per_address = per_address  # None: all connections come from one proxy
         self._at_most = at_most
         self._by_address: dict[str, int] = {}
-        self._open: dict[Peer, str] = {}  # to the address that it counts for; empty: for none
-        self._silent: dict[Peer, None] = {}  # those that never sent a whole head, oldest first
-        self._rested: dict[Peer, None] = {}  # those that ended a response; they may be busy again
+        self._open: dict[Peer, str] = {}  # the address that each counts for; empty: none
+        # Connections that never sent a whole head, oldest first.
+        self._silent: dict[Peer, None] = {}
+        # Connections that completed a response; they may be busy again.
+        self._rested: dict[Peer, None] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
     def admit(self, peer: Peer) -> TooManyConnections | None:
-        """Count a new connection; or say why it has to be closed."""
+        """Count a new connection, or return the error to close it with."""
         address = self._address(peer)
         if address:
             found = self._by_address.get(address, 0)
@@ -72,16 +70,16 @@ class ConnectionLimits:
         return None
 
     def heard(self, peer: Peer) -> None:
-        """It sent a whole head."""
+        """Note that a connection sent a whole head."""
         self._silent.pop(peer, None)
 
     def rested(self, peer: Peer) -> None:
-        """It ended a response, and may be idle now."""
+        """Note that a connection completed a response and may be idle now."""
         if peer in self._open:
             self._rested[peer] = None
 
     def release(self, peer: Peer) -> None:
-        """It is closed. One that was not admitted is not counted."""
+        """Forget a closed connection. One that was not admitted was never counted."""
         self._silent.pop(peer, None)
         self._rested.pop(peer, None)
         address = self._open.pop(peer, "")
@@ -100,7 +98,8 @@ class ConnectionLimits:
             return ""
         if ":" not in address:
             return address
-        network = IPv6Address(address.partition("%")[0]).packed[:8]  # a client has a whole /64
+        # A client usually has a whole /64.
+        network = IPv6Address(address.partition("%")[0]).packed[:8]
         return f"{network.hex(':', 2)}::/64"
 
     def _make_room(self) -> bool:
@@ -112,8 +111,8 @@ class ConnectionLimits:
         return True
 
     def _find_idle(self) -> Peer | None:
-        """An idle connection. One that is busy is left out until it ends its next response, so
-        each response is looked at once, however many connections there are.
+        """Find an idle connection. A busy one is removed from the list until its next response
+        ends, so each response is checked once, however many connections there are.
         """
         while self._rested:
             peer = next(iter(self._rested))
@@ -124,7 +123,7 @@ class ConnectionLimits:
 
 
 def connections_max() -> int:
-    """What the limit on open files leaves for connections."""
+    """How many connections the limit on open files allows."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return CONNECTIONS_MAX
@@ -132,6 +131,6 @@ def connections_max() -> int:
 
 
 def raise_open_files() -> None:
-    """Take as many descriptors as the system grants: a connection needs one."""
+    """Raise the limit on open files as far as the system allows: each connection needs one."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

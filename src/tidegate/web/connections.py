@@ -1,11 +1,11 @@
-"""A connection that costs the server no more than it costs the client.
+"""A connection with limits on size and time, so that a client cannot make it expensive.
 
     connected ──▶ head: 64 KiB, 10 s ──▶ body: the route's bytes, 30 s ──▶ response ──▶ idle: 75 s
                                             └─ trailers: 64 KiB              └─ read within 30 s
 
 ``Connection`` is uvicorn's protocol with these limits. ``FastConnection`` adds the fast path for
-agents. uvicorn itself has no limit on an unfinished head: httptools collects it in memory for as
-long as bytes arrive. What counts connections is in ``connection_limits``.
+agents. uvicorn has no limit on an unfinished head: httptools collects it in memory for as long as
+bytes arrive. ``connection_limits`` counts connections.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from tidegate.errors import TidegateError
-from tidegate.web import application, problems, responses
+from tidegate.web import application, exchange, problems, responses
 
 HEAD_BYTES_MAX = 64 * 1024  # of an unfinished head, and of trailers
 HEADERS_MAX = 256  # of an unfinished request
-PIECE_BYTES = 16 * 1024  # that the parser gets at once, between two looks at these limits
-HEAD_SECONDS_MAX = 10.0  # from the connection's start, or from the first byte after a response
+PIECE_BYTES = 16 * 1024  # what the parser gets at once, between two checks of these limits
+HEAD_SECONDS_MAX = 10.0  # from the start of the connection, or from the first byte after a response
 REST_SECONDS_MAX = 5.0  # for the rest of a request that is already answered
-UNREAD_SECONDS_MAX = 30.0  # without the client reading anything of its response
+UNREAD_SECONDS_MAX = 30.0  # while the client reads nothing of its response
 PIPELINE_MAX = 32  # requests that wait for the response to an earlier one
 
 
@@ -34,9 +34,9 @@ class PipelineTooLong(Exception):
 
 
 class Connection(HttpToolsProtocol):
-    """A connection with limits. ``uvicorn.Config(application, http=Connection)``."""
+    """An HTTP connection with limits. ``uvicorn.Config(application, http=Connection)``."""
 
-    cycle: Any  # uvicorn's, or an exchange; None: no request so far
+    cycle: Any  # uvicorn's cycle or an exchange of the fast path; None: no request yet
 
     def __init__(self, config: Config, *args: Any, **named: Any) -> None:
         super().__init__(config, *args, **named)
@@ -44,8 +44,8 @@ class Connection(HttpToolsProtocol):
         self._application = config.app
         self._limits = config.app.connections
         self._is_between = True  # whether the parser is at the beginning of a request
-        self._in_body = False  # whether it is behind a head, and the request is not whole
-        self._progressed = False  # whether a head, body bytes or an end came in this piece
+        self._in_body = False  # whether the head is complete and the body is not
+        self._progressed = False  # whether this piece brought a head, body bytes or an end
         self._unfinished_bytes = 0  # of a head or of trailers
         self._deadline: asyncio.TimerHandle | None = None  # of a head, or of an answered request
         self._unread: asyncio.TimerHandle | None = None
@@ -140,7 +140,7 @@ class Connection(HttpToolsProtocol):
 
     def _head_is_late(self) -> None:
         self._deadline = None
-        if self._is_responding():  # the time runs from the end of the response
+        if self._is_responding():  # the time starts at the end of the response
             self._wait(HEAD_SECONDS_MAX, self._head_is_late)
         elif self._is_between and not self._unfinished_bytes:
             self.hang_up()
@@ -170,8 +170,9 @@ class Connection(HttpToolsProtocol):
             self._unread = None
 
     def _watch_unread(self) -> None:
-        """Abort the connection once its client has read nothing for a while: until its buffer is
-        empty, a transport stays open, also after ``close``.
+        """Abort the connection if its client reads nothing for a while.
+
+        A transport stays open until its buffer is empty, even after ``close``.
         """
         left = self.transport.get_write_buffer_size()
         if left and self._unread is None:
@@ -184,10 +185,10 @@ class Connection(HttpToolsProtocol):
         else:
             self.transport.abort()
 
-    # ── the end ──
+    # ── closing ──
 
     def is_idle(self) -> bool:
-        """Whether it is open for a next request only."""
+        """Whether the connection only waits for a next request."""
         return self._is_between and not self._is_responding() and not self._unfinished_bytes
 
     def _is_responding(self) -> bool:
@@ -203,7 +204,7 @@ class Connection(HttpToolsProtocol):
         else:
             begun = False
         if not begun:
-            request_id = application.new_request_id()
+            request_id = exchange.new_request_id()
             reply = responses.encode_problem(error, request_id)
             status, default = reply.status, self.server_state.default_headers
             headers = [*default, *reply.headers, (b"connection", b"close")]

@@ -1,4 +1,4 @@
-"""Bytes of a request become typed values; what is wrong is told for every field at once."""
+"""Decodes requests into typed values. An error lists every invalid field."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from tidegate.kernel.model import POSITION_MAX, Position
 from tidegate.web import inputs, problems, routing, shapes
 
 DEPTH_MAX = 32
-FAULTS_COUNTED_MAX = 200  # a problem names the first of them, and says how many there are
-LOOP_BYTES_MAX = 64 * 1024  # of a body that is decoded on the event loop; others are in a thread
-VALUES_MAX = 250_000  # of a larger body: 10,000 files have some 60,000
+FAULTS_COUNTED_MAX = 200  # the problem lists the first of them, and the count
+LOOP_BYTES_MAX = 64 * 1024  # larger bodies are decoded in a thread
+VALUES_MAX = 250_000  # of a larger body; 10,000 files have about 60,000
 QUERY_PAIRS_MAX = 100
 QUERY_BYTES_MAX = 16 * 1024
 PATH_BYTES_MAX = 16 * 1024
 KEY_CHARS_MAX = 64
-ACCEPTS_MAX = 256  # headers whose meaning is remembered
+ACCEPTS_MAX = 256  # headers whose parsed meaning is cached
 CSRF_FIELD = "csrf_token"
-# What the headers Idempotency-Key and If-Match are to the API, these fields are to a form.
+# These form fields replace the headers Idempotency-Key and If-Match.
 BREAK_GLASS_CHARS_MAX = 1_024
 KEY_FIELD = "idempotency_key"
 VERSION_FIELD = "expected_version"
-BREAK_GLASS_FIELD = "break_glass"  # and this one is to it what Tidegate-Break-Glass is
+BREAK_GLASS_FIELD = "break_glass"  # replaces the header Tidegate-Break-Glass
 
 _NEITHER_COMMA_NOR_BRACKET = bytes(set(range(256)) - set(b",[]{}"))
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")
@@ -46,7 +46,7 @@ I = TypeVar("I", bound=inputs.Input)  # noqa: E741
 
 
 def segments_of(raw_path: bytes) -> list[str]:
-    """The segments of a path, decoded one by one: %2F is part of a name. Raises: InvalidRequest."""
+    """Split a path and decode each segment: %2F is part of a name. Raises: InvalidRequest."""
     if len(raw_path) > PATH_BYTES_MAX:
         raise problems.InvalidRequest(
             (shapes.FieldError("path", f"has more than {PATH_BYTES_MAX} bytes"),)
@@ -58,7 +58,7 @@ def segments_of(raw_path: bytes) -> list[str]:
 
 
 def path_of(route: routing.Route, values: list[str]) -> inputs.Input:
-    """The path's parameters. Raises: InvalidRequest."""
+    """Decode the parameters of the path. Raises: InvalidRequest."""
     struct = route.types[0]
     if struct is inputs.Nothing:
         return inputs.NOTHING
@@ -67,20 +67,20 @@ def path_of(route: routing.Route, values: list[str]) -> inputs.Input:
 
 
 def query_of(route: routing.Route, query_string: bytes) -> inputs.Input:
-    """The query. Raises: InvalidRequest."""
+    """Decode the query. Raises: InvalidRequest."""
     struct = route.types[1]
     if len(query_string) > QUERY_BYTES_MAX:
         raise problems.InvalidRequest(
             (shapes.FieldError("query", f"has more than {QUERY_BYTES_MAX} bytes"),)
         )
     if not query_string:
-        return _nothing_said(struct)
+        return _empty_query(struct)
     return _from_texts(struct, _pairs(query_string, "query"), "query")
 
 
 @cache
-def _nothing_said(struct: type[inputs.Input]) -> inputs.Input:
-    """What an empty query means. Raises: InvalidRequest: something must be said."""
+def _empty_query(struct: type[inputs.Input]) -> inputs.Input:
+    """The value of an empty query. Raises: InvalidRequest: a field is required."""
     return inputs.NOTHING if struct is inputs.Nothing else _from_texts(struct, {}, "query")
 
 
@@ -103,7 +103,7 @@ def _pairs(text: bytes, where: str) -> dict[str, list[str]]:
 
 
 def _from_texts(struct: type[I], texts: Mapping[str, list[str]], where: str) -> I:
-    """Texts as the fields' types have them; a list field takes a name several times."""
+    """Convert texts to the types of the fields; a list field may occur several times."""
     known = _members(struct)
     faults = list(_unknown((name for name in texts if name not in known), known, where))
     found: dict[str, Any] = {}
@@ -148,13 +148,13 @@ def _from_text(item: msgspec.structs.FieldInfo, values: list[str]) -> Any:
     return decoders.convert(content, item.type)
 
 
-def _bare(hint: Any) -> Any:
-    return _bare(get_args(hint)[0]) if get_origin(hint) is Annotated else hint
+def _without_annotations(hint: Any) -> Any:
+    return _without_annotations(get_args(hint)[0]) if get_origin(hint) is Annotated else hint
 
 
 def _without_none(hint: Any) -> Any:
-    """The type behind annotations and ``| None``."""
-    inner = _bare(hint)
+    """The type without annotations and ``| None``."""
+    inner = _without_annotations(hint)
     if get_origin(inner) in (Union, UnionType):
         arms = [arm for arm in get_args(inner) if arm is not NoneType]
         if len(arms) == 1:
@@ -164,7 +164,7 @@ def _without_none(hint: Any) -> Any:
 
 @cache
 def _kind(hint: Any) -> type:
-    inner = _bare(hint)
+    inner = _without_annotations(hint)
     if get_origin(inner) in (Union, UnionType):
         arms = [arm for arm in get_args(inner) if arm is not NoneType]
         return _kind(arms[0])
@@ -179,7 +179,7 @@ def _kind(hint: Any) -> type:
 
 
 def body_of(route: routing.Route, raw: bytes) -> inputs.Input:
-    """The body. Raises: MalformedBody, InvalidRequest, LimitExceeded."""
+    """Decode the body. Raises: MalformedBody, InvalidRequest, LimitExceeded."""
     struct = route.types[2]
     match route.content:
         case routing.Consumes.NOTHING | routing.Consumes.BYTES:
@@ -204,7 +204,7 @@ def body_of(route: routing.Route, raw: bytes) -> inputs.Input:
 
 
 def _all_faults(raw: bytes, struct: type[inputs.Input]) -> list[shapes.FieldError]:
-    """What is wrong with a body that could not be decoded. Raises: MalformedBody."""
+    """List every fault of a body that could not be decoded. Raises: MalformedBody."""
     try:
         content = _loose.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -213,7 +213,7 @@ def _all_faults(raw: bytes, struct: type[inputs.Input]) -> list[shapes.FieldErro
 
 
 def _first_fault(error: Exception) -> shapes.FieldError:
-    """What is wrong with a large body: to list everything would take as much memory and time again.
+    """Return one fault of a large body: finding all would take as much memory and time again.
 
     Raises:
         MalformedBody.
@@ -225,12 +225,12 @@ def _first_fault(error: Exception) -> shapes.FieldError:
 
 
 def form_token(raw: bytes) -> bytes:
-    """The CSRF token that a form carries; empty: none. Raises: InvalidRequest."""
+    """The CSRF token of a form; empty: it has none. Raises: InvalidRequest."""
     return form_field(raw, CSRF_FIELD) or b""
 
 
 def form_field(raw: bytes, name: str) -> bytes | None:
-    """A field that every form may carry; None: this one does not. Raises: InvalidRequest."""
+    """A field that any form may have; None: this one does not. Raises: InvalidRequest."""
     found = "".join(_pairs(raw, "body").get(name, ()))
     return found.encode() if found else None
 
@@ -239,7 +239,7 @@ _loose = decoders.build(Any)
 
 
 def _check_depth(raw: bytes) -> None:
-    """Refuse a body whose values would take far more memory than its bytes, or nest too deeply.
+    """Refuse a body that nests too deeply or would take far more memory than its bytes.
 
     Raises:
         MalformedBody, LimitExceeded.
@@ -259,14 +259,14 @@ def _check_depth(raw: bytes) -> None:
             raise problems.MalformedBody(f"the body is nested deeper than {DEPTH_MAX} levels")
         if depth < 0:
             raise problems.MalformedBody(
-                "the body is not JSON: a bracket closes what was not opened"
+                "the body is not JSON: a closing bracket has no opening one"
             )
 
 
 def _structure(raw: bytes) -> bytes:
-    """The commas and brackets of JSON, without those in strings.
+    """The commas and brackets of JSON outside of strings.
 
-    A search per string and not a step per byte: content of 30 MB is one string.
+    It searches per string, not per byte: a file of 30 MB is one string.
 
     Raises:
         LimitExceeded.
@@ -281,16 +281,16 @@ def _structure(raw: bytes) -> bytes:
         parts.append(raw[at:start])
         at = raw.find(b'"', start + 1) + 1
         if not at:
-            break  # the last string has no end
+            break  # the last string is not closed
     else:
         parts.append(raw[at:])
     return b"".join(parts).translate(None, _NEITHER_COMMA_NOR_BRACKET)
 
 
 def faults(content: Any, hint: Any, where: str) -> Iterator[shapes.FieldError]:
-    """All that is wrong with decoded JSON of this type, each with its place.
+    """Yield each fault of decoded JSON that does not fit a type, with its place.
 
-    One by one: who needs only some of them pays for these.
+    It is a generator, so a caller that needs only some faults pays only for those.
     """
     own = _own_fault(content, hint, where)
     if not own:
@@ -320,8 +320,8 @@ def _struct_faults(
     known = _members(struct)
     config = struct.__struct_config__
     if config.forbid_unknown_fields:
-        strange = (name for name in content if name not in known and name != config.tag_field)
-        yield from _unknown(strange, known, where)
+        unknown_names = (name for name in content if name not in known and name != config.tag_field)
+        yield from _unknown(unknown_names, known, where)
     for name, item in known.items():
         if name in content:
             yield from faults(content[name], item.type, f"{where}.{name}")
@@ -340,14 +340,14 @@ def _own_fault(content: Any, hint: Any, where: str) -> list[shapes.FieldError]:
         decoders.convert(content, hint)
     except msgspec.ValidationError as error:
         reason, _, place = str(error).partition(" - at `$")
-        # Of a value inside, neither the value nor its type is known here.
+        # For a nested value, neither the value nor its type is known here.
         known = (..., None) if place else (content, hint)
         return [shapes.FieldError(where + place.rstrip("`"), value_faults.explain(reason, *known))]
     return []
 
 
 def _explain(error: Exception, content: str, hint: Any) -> str:
-    """What is wrong with a text of a path, a query or a form."""
+    """Explain what is wrong with a text of a path, a query or a form."""
     reason, _, place = str(error).partition(" - at `$")
     return value_faults.explain(reason, ... if place else content, hint)
 
@@ -356,7 +356,7 @@ def _explain(error: Exception, content: str, hint: Any) -> str:
 
 
 def version_of(header: bytes | None) -> Position | None:
-    """The version that If-Match names: one strong ETag as answered.
+    """The version in If-Match, which is one strong ETag of ours.
 
     Raises:
         InvalidInput. VersionRequired: the header is empty, as from a client that has no ETag.
@@ -376,7 +376,7 @@ def version_of(header: bytes | None) -> Position | None:
 
 
 def key_of(header: bytes | None) -> str | None:
-    """The idempotency key. Raises: InvalidInput."""
+    """Check the idempotency key. Raises: InvalidInput."""
     if header is None:
         return None
     text = header.decode("latin-1")
@@ -389,7 +389,7 @@ def key_of(header: bytes | None) -> str | None:
 
 
 def matches(header: bytes | None, etag: str) -> bool:
-    """Whether If-None-Match names this ETag; weak and strong are alike here (RFC 9110 §13.1.2)."""
+    """Whether If-None-Match names this ETag. Weak and strong are equal here (RFC 9110 §13.1.2)."""
     if header is None:
         return False
     text = header.decode("latin-1")
@@ -400,7 +400,7 @@ def matches(header: bytes | None, etag: str) -> bool:
 
 @lru_cache(ACCEPTS_MAX)
 def accepts(header: bytes | None, media: str) -> bool:
-    """Whether Accept lets this media type through; quality 0 does not."""
+    """Whether Accept allows this media type; quality 0 does not."""
     if header is None or header in (b"*/*", b""):
         return True
     kind = media.partition("/")[0]
@@ -423,8 +423,8 @@ def dry_run_of(header: bytes | None) -> bool:
 
 
 def break_glass_of(header: bytes | None, *, field: bytes | None = None) -> str:
-    """Why somebody goes past the approval of a protected channel: by the header, or by the field of
-    a form, which is empty as a rule. Raises: InvalidInput.
+    """The reason to bypass the approval of a protected channel, from the header or from the form
+    field, which is usually empty. Raises: InvalidInput.
     """
     if header is None and not (field or b"").strip():
         return ""

@@ -1,11 +1,11 @@
-"""Bodies that are sent piece by piece, whole or in part (RFC 9110 §14).
+"""Bodies that are sent in pieces, whole or in part (RFC 9110 §14).
 
     Range: bytes=100-        ──▶ 206, from there to the end
-    If-Range: "<etag>"       ──▶ the part only if the body is still this one, else all of it
+    If-Range: "<etag>"       ──▶ the part only if the body has not changed, else all of it
     Range past the end       ──▶ 416
 
-One range is served. A request for several ranges, or in another unit, gets all of it: that is
-always allowed.
+Only a single range is served. A request for several ranges, or in another unit, gets the whole
+body, which is always allowed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _RANGE = re.compile(rb"bytes[ \t]*=[ \t]*([0-9]{0,20})-([0-9]{0,20})[ \t]*", re.
 
 
 class ByteRange(NamedTuple):
-    """Bytes from ``start`` up to, and without, ``stop``."""
+    """Bytes from ``start`` up to but not including ``stop``."""
 
     start: int
     stop: int
@@ -29,10 +29,10 @@ class ByteRange(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """A body whose bytes are read while it is sent.
+    """A body that is read while it is sent.
 
-    ``read`` gives the bytes from a start to a stop in pieces. It and its pieces are asked for in a
-    thread. What is missing should be noticed by the call, not by the first piece.
+    ``read`` returns the bytes between two offsets in pieces. It and the pieces run in a thread. The
+    call itself should raise if something is missing, not the first piece.
     """
 
     size: int
@@ -42,15 +42,15 @@ class Download:
 def select_range(
     wanted: bytes | None, condition: bytes | None, size: int, etag: str | None
 ) -> ByteRange | None:
-    """The part that a request asks for by Range and If-Range; None: all of it.
+    """The part that Range and If-Range ask for; None: all of it.
 
     Raises:
-        RangeNotSatisfiable: the body has no byte of that part.
+        RangeNotSatisfiable: the body has no byte in that part.
     """
     found = None if wanted is None else _RANGE.fullmatch(wanted.strip())
     if found is None or not (found[1] or found[2]):
         return None
-    # Only a strong ETag proves that the bytes are the same; a date does not, and we send none.
+    # Only a strong ETag proves that the bytes are the same. A date does not, and we send none.
     if condition is not None and (etag is None or condition.strip() != etag.encode()):
         return None
     if not found[1]:

@@ -1,8 +1,8 @@
-"""Which names this server is known by: what the Host and Origin of a request may say.
+"""The names of this server that the Host and Origin of a request may have.
 
-A web page of somebody else can point a name of its own at this server's address (DNS rebinding).
-Its requests then carry that name, so a name that is not ours is refused. The port does not matter:
-proxies and published ports change it.
+Another site can point a name of its own at this server's address (DNS rebinding). Its requests
+then carry that name, so a name that is not ours is refused. The port is ignored, because proxies
+and published ports change it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from tidegate.config import Settings
 from tidegate.web.problems import MisdirectedRequest
 
 SHOWN_CHARS_MAX = 80
-REMEMBERED_MAX = 64  # texts of Host that were accepted
+REMEMBERED_MAX = 64  # accepted Host headers that are cached
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
 class HostNames:
-    """The host of ``public_url``, the address that is listened on, loopback, ``host_names``."""
+    """Our names: the host of ``public_url``, the listening address, loopback, ``host_names``."""
 
     def __init__(self, settings: Settings) -> None:
         given = (settings.host, *settings.host_names.split(","))
@@ -30,9 +30,9 @@ class HostNames:
         self._accepted: set[tuple[bytes, str]] = set()
 
     def check(self, host: bytes | None, local_address: str) -> None:
-        """``local_address``: where the connection arrived.
+        """Check the Host of a request that arrived at ``local_address``.
 
-        A request without Host passes: no browser sends one, some health checks do.
+        A request without Host passes: browsers always send one, some health checks do not.
 
         Raises:
             MisdirectedRequest.
@@ -50,14 +50,14 @@ class HostNames:
 
 
 def canonical_origin(origin: str) -> str:
-    """An origin as browsers write it: in lower case, without the scheme's usual port."""
+    """An origin as browsers write it: in lower case, without the default port."""
     parts = urlsplit(origin.lower())
     usual = f":{DEFAULT_PORTS.get(parts.scheme)}"
     return f"{parts.scheme}://{parts.netloc.removesuffix(usual)}"
 
 
 def _host_of(authority: str) -> str:
-    """The host of ``host:port``, in lower case; of an IPv6 address without brackets."""
+    """The host of ``host:port``, in lower case; an IPv6 address has no brackets."""
     text = authority.lower()
     if text.startswith("["):
         return text[1:].partition("]")[0]

@@ -1,4 +1,4 @@
-"""What clients send: strict structs for paths, queries and bodies."""
+"""Base classes of what clients send: strict structs for paths, queries and bodies."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Position = Annotated[int, Meta(ge=0, le=POSITION_MAX)]
 
 
 class Input(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a client sends: a member that nobody declared is a fault, not noise."""
+    """What a client sends. An unknown member is an error."""
 
 
 class Nothing(Input, frozen=True):
-    """No members: a route without path, query or body has this in their place."""
+    """No members: for routes without a path parameter, query or body."""
 
 
 NOTHING = Nothing()
 
 
 class Paging(Input, frozen=True, kw_only=True):
-    """How a list is read: page by page, each cursor from the page before."""
+    """How to read a list: page by page, with the cursor of the page before."""
 
     limit: Annotated[int, Meta(ge=1, le=LIMIT_MAX)] = LIMIT_DEFAULT
     next: Annotated[str, Meta(max_length=1_024)] = ""
@@ -38,6 +38,6 @@ class Paging(Input, frozen=True, kw_only=True):
 
 
 class ReadQuery(Input, frozen=True, kw_only=True):
-    """How one thing is read; ``min_position`` waits until the log is there."""
+    """How to read one thing; ``min_position`` waits until the log reaches that position."""
 
     min_position: Position = 0

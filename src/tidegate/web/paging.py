@@ -1,4 +1,4 @@
-"""Cursors of pages: opaque, bound to the route and its filters, and made by this server alone."""
+"""Opaque cursors of pages. Each is authenticated and bound to its route and filters."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ Asked = routing.Request[Any, Any, Any]
 
 
 class Cursors:
-    """Makes and reads cursors. ``mac`` authenticates them with a key of the installation."""
+    """Makes and reads cursors. ``mac`` signs them with a key of the installation."""
 
     def __init__(self, mac: Callable[[bytes], bytes]) -> None:
         self._mac = mac
 
     def after(self, request: Asked) -> str:
-        """The id after which the page starts; empty: at the beginning. Raises: InvalidCursor."""
+        """The id that the page starts after; empty: the beginning. Raises: InvalidCursor."""
         text: str = request.query.next
         if not text:
             return ""
@@ -41,7 +41,7 @@ class Cursors:
     def list_page(
         self, request: Asked, items: Sequence[Item], last: str | None
     ) -> shapes.Listed[Item]:
-        """One page. The next one starts after ``last``; None: there is none."""
+        """Build one page. The next page starts after ``last``; None: this is the last page."""
         if last is None:
             return shapes.Listed(tuple(items))
         text = last.encode()

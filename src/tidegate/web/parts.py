@@ -1,11 +1,10 @@
-"""What the functions of a server may touch, handed to them by type.
+"""Gives each handler the parts of the server that its signature names, by their type.
 
     def get(request: Request[ChannelPath, Nothing, Nothing], reads: Reads, clock: Clock) -> Response
 
-A handler names what it needs in its signature, and gets nothing else. What a server has is listed
-once, where the program is composed. Parts that several handlers need together are a dataclass of
-parts, made when the first handler asks for it. A handler that asks for something that nobody
-provides is found when the server starts.
+A handler can touch nothing else. The parts of a server are listed once, where the program is
+composed. Parts that several handlers need together are a dataclass, created when the first handler
+needs it. A handler that needs a part that does not exist fails when the server starts.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any, TypeVar, get_type_hints
 
 from tidegate.errors import InvalidDefinition
 
-FUNCTIONS_MAX = 2_000  # whose signatures are remembered
+FUNCTIONS_MAX = 2_000  # functions whose signatures are cached
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -31,7 +30,7 @@ class Parts:
         self._parts = dict(parts)
 
     def __getitem__(self, kind: type[Part]) -> Part:
-        """Raises: InvalidDefinition: there is no such part."""
+        """Get or create a part. Raises: InvalidDefinition: there is no such part."""
         if kind not in self._parts:
             if not is_dataclass(kind):
                 raise InvalidDefinition(f"no part provides {kind}")
@@ -40,10 +39,10 @@ class Parts:
         return found
 
     def bind(self, function: Callable[..., Result]) -> Callable[[Any], Result]:
-        """The function with all parameters but the first filled in.
+        """Fill in all parameters of a function but the first.
 
         Raises:
-            InvalidDefinition: it asks for something that this server does not have.
+            InvalidDefinition: the function needs a part that this server does not have.
         """
         given = self._fill(function, skip=1)
         return partial(function, **given) if given else function
@@ -58,6 +57,6 @@ class Parts:
 
 @lru_cache(FUNCTIONS_MAX)
 def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, Any], ...]:
-    """What the parameters of a function name, in order; None: nothing."""
+    """The names and types of a function's parameters, in order; None: a parameter has no type."""
     hints = get_type_hints(function)
     return tuple((name, hints.get(name)) for name in inspect.signature(function).parameters)

@@ -14,7 +14,7 @@ from tidegate.web.shapes import FieldError
 MEDIA: Final = "application/problem+json"
 RETRY_SECONDS = 1
 FAULTS_MAX = 20  # that a problem lists
-FAULTS_SAID_MAX = 8  # of these, in the sentence
+FAULTS_IN_SENTENCE_MAX = 8  # of these, in the sentence
 
 
 class NoSuchPath(errors.NotFound):
@@ -30,19 +30,19 @@ class MethodNotAllowed(errors.Invalid):
 
 
 class NotAcceptable(errors.Invalid):
-    """The answer comes in another media type than those that the request accepts."""
+    """The response has no media type that the request accepts."""
 
     code = "not_acceptable"
 
 
 class UnsupportedMedia(errors.Invalid):
-    """The body's media type is not the one that this route takes."""
+    """The body has a media type that this route does not take."""
 
     code = "unsupported_media_type"
 
 
 class HeadersTooLarge(errors.TooLarge):
-    """The URL, the headers or the trailers of the request have more bytes than they may have."""
+    """The URL, the headers or the trailers of the request are too large."""
 
     code = "headers_too_large"
 
@@ -54,7 +54,7 @@ class RequestTooSlow(errors.Unavailable):
 
 
 class RangeNotSatisfiable(errors.Invalid):
-    """The body has no byte of the range that the request asks for."""
+    """The requested range is outside of the body."""
 
     code = "range_not_satisfiable"
 
@@ -71,17 +71,17 @@ class InvalidRequest(errors.Invalid):
     code = "invalid_request"
 
     def __init__(self, faults: Sequence[FieldError], *, is_cut: bool = False) -> None:
-        """``is_cut``: there may be more faults than these."""
-        said = [f"{fault.field}: {fault.detail}" for fault in faults[:FAULTS_SAID_MAX]]
-        if len(faults) > FAULTS_SAID_MAX:
+        """``is_cut``: not all faults were collected."""
+        sentences = [f"{fault.field}: {fault.detail}" for fault in faults[:FAULTS_IN_SENTENCE_MAX]]
+        if len(faults) > FAULTS_IN_SENTENCE_MAX:
             least = "at least " if is_cut else ""
-            said.append(f"and {least}{len(faults) - FAULTS_SAID_MAX} more")
-        super().__init__("; ".join(said), count=len(faults))
+            sentences.append(f"and {least}{len(faults) - FAULTS_IN_SENTENCE_MAX} more")
+        super().__init__("; ".join(sentences), count=len(faults))
         self.faults = tuple(faults[:FAULTS_MAX])
 
 
 class InvalidCursor(errors.Invalid):
-    """A cursor is used as it was given, with the filters that it was given for."""
+    """The cursor is not one that this server made for this list and these filters."""
 
     code = "invalid_cursor"
 
@@ -93,48 +93,48 @@ class Unauthenticated(errors.Forbidden):
 
 
 class MisdirectedRequest(errors.Invalid):
-    """The Host of the request is no name of this server."""
+    """The Host header is not a name of this server."""
 
     code = "misdirected_request"
 
 
 class UnsupportedProtocol(errors.Invalid):
-    """The agent speaks another version of the protocol than this server; upgrade it."""
+    """The agent has a protocol version that this server does not support; upgrade it."""
 
     code = "unsupported_protocol"
 
 
 class CrossSite(errors.Forbidden):
-    """A browser's write needs its session's CSRF token and comes from our own pages."""
+    """A write from a browser must come from our own pages, with the CSRF token of its session."""
 
     code = "cross_site"
 
 
 class Overloaded(errors.Unavailable):
-    """More requests wait than this server takes; nothing was done."""
+    """Too many requests are waiting on this server; nothing was done."""
 
     code = "overloaded"
 
 
 class TooManyConnections(errors.Unavailable):
-    """Your address, or the whole server, has as many connections as it may have."""
+    """Your address, or the whole server, has too many connections."""
 
     code = "too_many_connections"
 
 
 class PositionNotReached(errors.Conflict):
-    """The log is not yet at the position that the request waits for; ask again later."""
+    """The log has not reached the position that the request waits for; retry later."""
 
     code = "position_not_reached"
 
 
 class InternalError(errors.TidegateError):
-    """Something is wrong with the server; the request id finds it in its log."""
+    """The server failed; its log has the cause under the request id."""
 
     code = "internal_error"
 
 
-# A leaf before its family: the first that fits counts.
+# A leaf is before its family: the first match counts.
 STATUS: Final[Mapping[type[errors.TidegateError], int]] = {
     MethodNotAllowed: 405,
     NotAcceptable: 406,
@@ -162,14 +162,14 @@ STATUS: Final[Mapping[type[errors.TidegateError], int]] = {
 
 
 CONCEALED: Final = "The server cannot do this at the moment. The reason is in the server's log."
-# What these say is about the request and limits that are public.
+# The messages of these errors are about the request, or about limits that are public.
 _SAID_TO_ALL: Final = (RateLimited, Overloaded, RequestTooSlow, TooManyConnections)
 
 
 def conceal(error: errors.TidegateError) -> errors.TidegateError:
     """The error as a caller who is not authenticated may see it.
 
-    What surroundings say may name paths, hosts and users of databases.
+    Messages from the surroundings of the server may name paths, hosts and database users.
     """
     if not isinstance(error, errors.Unavailable | errors.Unknown) or isinstance(
         error, _SAID_TO_ALL
@@ -191,7 +191,7 @@ def title_of(error: type[errors.TidegateError]) -> str:
 
 
 def body_of(error: errors.TidegateError, instance: str) -> bytes:
-    """Facts come first, so that none can take the place of a standard member."""
+    """Encode a problem document. Facts come first, so that none can replace a standard member."""
     body: dict[str, Any] = {
         **error.facts,
         "type": f"/problems/{error.code}",
@@ -205,7 +205,7 @@ def body_of(error: errors.TidegateError, instance: str) -> bytes:
         body["errors"] = error.faults
     try:
         return msgspec.json.encode(body)
-    except UnicodeEncodeError:  # what was found holds a lone surrogate
+    except UnicodeEncodeError:  # a value in the message contains a lone surrogate
         body = {name: _portable(value) for name, value in body.items()}
         return msgspec.json.encode(body)
 
@@ -221,7 +221,7 @@ def _portable(value: Any) -> Any:
 
 
 def headers_of(error: errors.TidegateError) -> list[tuple[bytes, bytes]]:
-    """What a client is told beside the body."""
+    """The headers of a problem, in addition to its body."""
     headers: list[tuple[bytes, bytes]] = []
     if isinstance(error, errors.Unavailable | errors.Unknown | errors.Conflict):
         seconds = error.facts.get("retry_after") or RETRY_SECONDS

@@ -1,4 +1,4 @@
-"""One line of JSON per request, written in batches so that a line costs next to nothing."""
+"""Writes one line of JSON per request, in batches to keep the cost of a line low."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from datetime import datetime
 import msgspec
 
 FLUSH_SECONDS = 0.05
-WAITING_MAX = 1_000  # lines that wait for the next flush
+WAITING_MAX = 1_000  # lines that wait for the next flush; more are dropped
 
 Write = Callable[[bytes], object]
 
 
 class RequestLine(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What became of a request. The route is its pattern: no name and no secret comes with it."""
+    """One request and its status. It logs the route's pattern, so no name or secret is included."""
 
     at: datetime
     log: str
@@ -29,7 +29,7 @@ class RequestLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RequestLog:
-    """Collects lines and hands them on together; on one event loop."""
+    """Collects lines and writes them in batches. Used on one event loop."""
 
     def __init__(self, write: Write) -> None:
         self._write = write
@@ -44,7 +44,7 @@ class RequestLog:
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits."""
+        """Write the lines that wait."""
         lines, self._waiting = self._waiting, []
         if lines:
             self._write(self._encode(lines))

@@ -1,4 +1,4 @@
-"""An answer on its way out: what a handler gave becomes a status, headers and bytes."""
+"""Encodes what a handler returns as a status, headers and bytes."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ SECURITY: Final[tuple[tuple[bytes, bytes], ...]] = (
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
 )
-# No browser reads what agents are answered, and they ask far more often than anybody else.
+# No browser reads responses to agents, and agents ask far more often than any other client.
 FOR_AGENTS: Final = (b"x-content-type-options", b"nosniff")
 NO_STORE: Final = (b"cache-control", b"no-store")
 _ASK_AGAIN: Final = (b"cache-control", b"private, no-cache")
-ETAG_DIGEST_BYTES: Final = 6  # at most 15 digits; one object is compared with itself alone
+ETAG_DIGEST_BYTES: Final = 6  # at most 15 digits; an object is only compared with itself
 _BODILESS: Final = frozenset({204, 304})
 
 Headers = list[tuple[bytes, bytes]]
 
 
 class EncodedResponse(NamedTuple):
-    """A whole answer; its headers say how long it is, but for a status that has no body."""
+    """A whole response. Its headers include its length, unless the status has no body."""
 
     status: int
     headers: Headers
@@ -43,7 +43,7 @@ class EncodedResponse(NamedTuple):
 def headers_of(
     answer: routing.Response, etag: str | None, route: routing.Route | None, request_id: str
 ) -> Headers:
-    """All headers but those that describe the body."""
+    """All headers except those that describe the body."""
     headers: Headers = [(b"x-request-id", request_id.encode())]
     headers += (
         (FOR_AGENTS,) if route is not None and route.permission is routing.AGENT else SECURITY
@@ -67,9 +67,9 @@ def encode_response(
     request_id: str,
     known: bytes | None = None,
 ) -> EncodedResponse:
-    """The answer as bytes. ``known``: the ETags that the client has, as it names them.
+    """Encode a response. ``known`` is If-None-Match, the ETags that the client has.
 
-    ``route`` is None for the error page of a path that nothing serves.
+    ``route`` is None for the error page of a path that has no route.
     """
     content = answer.body
     body = content if content is None or isinstance(content, bytes) else encode(content)
@@ -84,10 +84,10 @@ def encode_response(
 
 
 def etag_of(answer: routing.Response, body: bytes | None) -> str | None:
-    """The strong ETag of an answer with this body; None: it has none.
+    """The strong ETag of a response with this body; None: it has none.
 
-    Its first number is the object's own version, which is what If-Match names. The second is of the
-    body: that also shows other rows, names that are in no row, and what time alone changes.
+    Its first number is the version of the object, which If-Match refers to. The second is a hash of
+    the body, which also shows other rows, names that are in no row, and what changes with time.
     """
     if answer.version is None:
         return answer.tag
@@ -98,7 +98,7 @@ def etag_of(answer: routing.Response, body: bytes | None) -> str | None:
 
 
 def encode_problem(error: TidegateError, request_id: str) -> EncodedResponse:
-    """The error as a problem detail."""
+    """Encode an error as a problem document."""
     headers = [
         *SECURITY,
         (b"x-request-id", request_id.encode()),
@@ -120,5 +120,5 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(body: Any) -> bytes:
-    """An answer as JSON."""
+    """Encode a response body as JSON."""
     return _encoder.encode(body)

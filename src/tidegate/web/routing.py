@@ -1,9 +1,9 @@
-"""What a route is: method, path, permission, types and the function that answers. A value.
+"""A route as a value: method, path, permission, types, and the function that responds.
 
     Route("POST", "/v1/revisions/{name}/approve", approve, may(Verb.APPROVE, of_revision), …)
 
-The types of path, query and body stand in the handler's own signature, so that they cannot differ
-from what it uses: ``def approve(request: Request[RevisionPath, Nothing, Approval], …)``.
+The handler's own signature has the types of path, query and body, so they cannot differ from what
+it uses: ``def approve(request: Request[RevisionPath, Nothing, Approval], …)``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tidegate.web import downloads, inputs
 from tidegate.web.uploads import IncomingBody
 
 BODY_BYTES_MAX = 256 * 1024
-PUBLIC_BODY_BYTES_MAX = 4 * 1024  # from clients that nobody knows
+PUBLIC_BODY_BYTES_MAX = 4 * 1024  # from clients that are not authenticated
 SIGN_IN_BYTES_MAX = 8 * 1024  # a name and a password, each character percent-encoded
 JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
@@ -36,15 +36,15 @@ Q = TypeVar("Q")
 B = TypeVar("B")
 
 
-# ── what a route asks of them ─────────────────────────────────────────────────────────────────────
+# ── permissions ───────────────────────────────────────────────────────────────────────────────────
 
 
 class PublicAccess(Enum):
-    """Permissions that are no verb on a scope."""
+    """Permissions that are not a verb on a scope."""
 
-    PUBLIC = "public"  # nobody needs to sign in
-    SIGNED_IN = "signed in"  # whoever is signed in, about themselves
-    AGENT = "agent"  # a host, by its MAC
+    PUBLIC = "public"  # no sign-in needed
+    SIGNED_IN = "signed in"  # every signed-in user, about themselves
+    AGENT = "agent"  # a host, authenticated by its MAC
 
 
 ScopeOf = Callable[["Request[Any, Any, Any]"], str]
@@ -52,8 +52,8 @@ ScopeOf = Callable[["Request[Any, Any, Any]"], str]
 
 @dataclass(frozen=True, slots=True)
 class Requires:
-    """One of some verbs on the scope that the request is about; ``scope`` None: on some scope, and
-    the handler shows of each scope only what the principal may see.
+    """Any one of some verbs on the scope that the request names. With ``scope`` None, any scope
+    will do, and the handler filters what it returns by what the principal may see.
     """
 
     verbs: tuple[roles.Verb, ...]
@@ -69,7 +69,7 @@ AGENT: Final = PublicAccess.AGENT
 def requires(
     verb: roles.Verb | tuple[roles.Verb, ...], scope: ScopeOf | str = roles.EVERYWHERE
 ) -> Requires:
-    """The permission to do this on a scope: everywhere, or what the request names."""
+    """Require a verb: everywhere, or on the scope that the request names."""
     verbs = (verb,) if isinstance(verb, roles.Verb) else verb
     if isinstance(scope, str):
         fixed = scope
@@ -78,10 +78,10 @@ def requires(
 
 
 def requires_step(step: steps.Step, scope: ScopeOf | str | None = roles.EVERYWHERE) -> Permission:
-    """The permission to take a step on a scope: everywhere, or what the request names.
+    """Require the verb of a step: everywhere, or on the scope that the request names.
 
-    ``scope`` None: on some scope, where only the operation knows which one it must be. A step that
-    needs no verb is for everybody who is signed in.
+    With ``scope`` None any scope will do, because only the operation knows which one it must be. A
+    step that needs no verb is open to every signed-in user.
     """
     if not step.verbs:
         return SIGNED_IN
@@ -89,15 +89,15 @@ def requires_step(step: steps.Step, scope: ScopeOf | str | None = roles.EVERYWHE
 
 
 def requires_somewhere(verb: roles.Verb) -> Requires:
-    """The permission to do this on some scope: for lists, which show what each may see."""
+    """Require a verb on any scope. For lists, which show each user only what they may see."""
     return Requires((verb,), None)
 
 
-# ── what a handler gets and gives ─────────────────────────────────────────────────────────────────
+# ── requests and responses ────────────────────────────────────────────────────────────────────────
 
 
 class RawRequest(Struct, frozen=True):
-    """A request as it came over the wire."""
+    """A request as it was received."""
 
     method: str
     path: bytes  # as sent, percent-encoded
@@ -109,7 +109,7 @@ class RawRequest(Struct, frozen=True):
 
 @dataclass(slots=True)
 class Request(Generic[P, Q, B]):
-    """A request that was understood: typed, authenticated, allowed."""
+    """A request that was decoded, authenticated and authorized."""
 
     path: P
     query: Q
@@ -118,15 +118,15 @@ class Request(Generic[P, Q, B]):
     id: str
     route: str
     arrived: RawRequest
-    version: Position | None = None  # of If-Match: the version that the client saw
-    key: str | None = None  # of Idempotency-Key
-    incoming: IncomingBody | None = None  # where the route takes its body piece by piece
-    break_glass: str = ""  # of Tidegate-Break-Glass: why
-    dry_run: bool = False  # of Tidegate-Dry-Run
+    version: Position | None = None  # from If-Match: the version that the client saw
+    key: str | None = None  # from Idempotency-Key
+    incoming: IncomingBody | None = None  # set if the route reads its body in pieces
+    break_glass: str = ""  # from Tidegate-Break-Glass: the reason
+    dry_run: bool = False  # from Tidegate-Dry-Run
 
     @property
     def caller(self) -> callers.Caller:
-        """Who asks, as operations want to know it."""
+        """The caller, as operations take it."""
         return callers.Caller(
             principal=self.principal,
             request_id=self.id,
@@ -138,7 +138,7 @@ class Request(Generic[P, Q, B]):
 
     @property
     def by(self) -> str:
-        """Who is named in facts."""
+        """The name of the caller in facts."""
         return self.principal.id
 
     @property
@@ -151,52 +151,49 @@ Stream = AsyncIterator[bytes]
 
 @dataclass(slots=True)
 class Response:
-    """What a handler gives back. ``version`` begins the ETag, ``position`` becomes a header."""
+    """What a handler returns. ``version`` begins the ETag, ``position`` becomes a header."""
 
-    body: Any = None  # a Struct; bytes with a media type of their own; None: no content
-    status: int = 0  # 0: as the route declares
+    body: Any = None  # a Struct; bytes with their own media type; None: no content
+    status: int = 0  # 0: the status that the route declares
     version: Position | None = None
-    position: Position = 0  # of the log, caused by this write
+    position: Position = 0  # the log position of this write
     media: str = JSON
     headers: dict[str, str] = field(default_factory=dict)
     cookies: tuple[str, ...] = ()
     stream: Stream | None = None  # instead of a body
-    download: downloads.Download | None = (
-        None  # instead of a body: sent in pieces, whole or in part
-    )
-    tag: str | None = None  # an ETag of the body's own, quoted, where no row's version is it
+    # Instead of a body: sent in pieces, whole or in part.
+    download: downloads.Download | None = None
+    tag: str | None = None  # a quoted ETag of the body itself, if no row's version serves as one
 
 
 class FastRequest(Protocol):
-    """A plain request that is answered right at its socket: who asks, with what, and the answer."""
+    """A plain request that is answered at its socket."""
 
     principal: principals.Principal
     body: bytes
     id: str
 
     def answer(self, answer: Response) -> None:
-        """Send it. Once, from the event loop, now or later, as the other two."""
+        """Send a response. Call one of the three methods once, on the event loop, now or later."""
 
     def send_success(self, content: Struct | None = None) -> None:
-        """Send this, or nothing, as the route's success: the same bytes, made with less ado."""
+        """Send the success of the route: the same bytes as ``answer``, but faster."""
 
     def fail(self, error: BaseException) -> None:
-        """Send what the application says of this error, in its stead."""
+        """Send the response that the application has for this error."""
 
 
-# The first parameter is the request. The others name parts of the server: see web/parts.py.
+# The first parameter is the request. The others name parts of the server, see web/parts.py.
 FastHandler = Callable[..., bool]
 Handler = Callable[..., Any]  # a Response, or a coroutine of one
-ErrorPageOf = Callable[
-    [TidegateError, bytes], Response
-]  # of the error and the address that was asked for
+ErrorPageOf = Callable[[TidegateError, bytes], Response]  # from the error and the requested address
 
 
 # ── the route ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class Consumes(Enum):
-    """How a body comes."""
+    """How a request body is encoded."""
 
     NOTHING = ""
     JSON = "application/json"
@@ -210,37 +207,37 @@ _METHODS = frozenset({"GET", "POST", "PUT", "PATCH", "DELETE"})
 
 @dataclass(frozen=True)
 class Route:
-    """One operation of the API.
+    """One operation of the API, or a page.
 
     Raises:
         InvalidDefinition: no permission, or types that do not fit the path.
     """
 
     method: str
-    path: str  # {name} is a segment, {name...} all that is left
+    path: str  # {name} matches one segment, {name...} the rest of the path
     handler: Handler
     permission: Permission
     answer: type[Any] | None = None  # None: no content
     status: int = 200
-    also: tuple[int, ...] = ()  # other successes
-    errors: tuple[type[TidegateError], ...] = ()  # beside those that every route may have
+    also: tuple[int, ...] = ()  # other statuses of success
+    errors: tuple[type[TidegateError], ...] = ()  # in addition to those that every route may have
     guard: steps.VersionRule = steps.VersionRule.IGNORED
-    requests: type[Any] | None = None  # what a 202 shows, where a second person may be needed
-    dry_run: bool = (
-        False  # a request with Tidegate-Dry-Run changes nothing; elsewhere it is refused
-    )
-    cached: bool = False  # its answers have an ETag and may be 304
-    ranges: bool = False  # its answers are downloads: they have an ETag and may be asked in part
-    quick: bool = False  # point reads alone: may run on the event loop where the log is local
-    urgent: bool = False  # halts something: it has a rate limit of its own
+    requests: type[Any] | None = None  # the body of a 202, if a second person may be needed
+    # A request with Tidegate-Dry-Run changes nothing; elsewhere it is refused.
+    dry_run: bool = False
+    cached: bool = False  # responses have an ETag and may be 304
+    ranges: bool = False  # responses are downloads with an ETag, and may be requested in part
+    quick: bool = False  # point reads only: may run on the event loop if the log is local
+    urgent: bool = False  # halts something, so it has its own rate limit
     consumes: Consumes | None = None  # None: JSON if the handler takes a body
     produces: str = JSON
-    streams: bool = False  # or as server-sent events, to who accepts these
-    uploads: bool = False  # the handler takes the body piece by piece, and limits it
-    body_bytes_max: int = 0  # 0: 256 KiB; 4 KiB where nobody needs to sign in
-    fast: FastHandler | None = None  # answers plain requests at the socket; False: not this one
-    describes: str = ""  # summary; empty: the first line of the handler's docstring
-    fails: ErrorPageOf | None = None  # of a page: how a refusal looks; None: a problem detail
+    streams: bool = False  # also as server-sent events, if the client accepts them
+    uploads: bool = False  # the handler reads the body in pieces, and limits it
+    body_bytes_max: int = 0  # 0: 256 KiB; 4 KiB on routes without sign-in
+    # Answers plain requests at the socket; returns False to decline one.
+    fast: FastHandler | None = None
+    describes: str = ""  # the summary; empty: the first line of the handler's docstring
+    fails: ErrorPageOf | None = None  # renders the errors of a page; None: problem documents
 
     def __post_init__(self) -> None:
         if not isinstance(self.permission, Requires | PublicAccess):
@@ -273,7 +270,7 @@ class Route:
 
     @cached_property
     def is_page(self) -> bool:
-        """Whether it is for people: it is no operation of the API."""
+        """Whether the route is a page for people, not an operation of the API."""
         return self.fails is not None
 
     @cached_property
@@ -286,7 +283,7 @@ class Route:
 
     @cached_property
     def types(self) -> tuple[type[inputs.Input], type[inputs.Input], type[inputs.Input]]:
-        """Of path, query and body."""
+        """The types of path, query and body."""
         hint = get_type_hints(self.handler).get("request")
         if get_origin(hint) is not Request:
             raise InvalidDefinition(f"{self.name}: its handler takes Request[path, query, body]")
@@ -305,7 +302,7 @@ class Route:
 
     @cached_property
     def has_optional_body(self) -> bool:
-        """Whether nothing at all means the same as an empty object."""
+        """Whether a missing body means the same as an empty object."""
         return not any(item.required for item in structs.fields(self.types[2]))
 
     @cached_property
@@ -315,7 +312,7 @@ class Route:
 
     @cached_property
     def operation(self) -> str:
-        """A name for programs, unique over all routes."""
+        """A unique name of the route, for programs."""
         name = f"{self.noun.replace('.', '-')}.{self.handler.__name__}"
         return f"pages.{name}" if self.is_page else name
 
@@ -325,15 +322,15 @@ class Route:
 
 
 class Router:
-    """Finds the route of a path: a step per segment, literals before parameters.
+    """Finds the route of a path, segment by segment. Literals win over parameters.
 
     Raises:
-        InvalidDefinition: two routes for one method and path.
+        InvalidDefinition: two routes have the same method and path.
     """
 
     def __init__(self, routes: tuple[Route, ...]) -> None:
         self._root: dict[str, Any] = {}
-        self.plain: dict[bytes, dict[str, Route]] = {}  # paths without parameters, as they are sent
+        self.plain: dict[bytes, dict[str, Route]] = {}  # paths without parameters, as sent
         names: set[str] = set()
         for route in routes:
             if route.operation in names:
@@ -344,7 +341,7 @@ class Router:
     def _add(self, route: Route) -> None:
         node = self._root
         plain = True
-        for segment in filter(None, route.path[1:].split("/")):  # the root has none
+        for segment in filter(None, route.path[1:].split("/")):  # the root path has none
             found = _PARAMETER.fullmatch(segment)
             plain = plain and found is None
             step = segment if found is None else ("{...}" if found[2] else "{}")

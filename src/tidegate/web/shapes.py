@@ -1,4 +1,4 @@
-"""JSON that many routes answer: pages of a list, written positions, problem details."""
+"""JSON that many routes return: pages of a list, positions of writes, problem documents."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ Item = TypeVar("Item")
 
 
 class Listed(Struct, Generic[Item], frozen=True):
-    """One page. ``next`` is the cursor of the page behind it; none: this is the last."""
+    """One page of a list. ``next`` is the cursor of the next page; null on the last one."""
 
     items: tuple[Item, ...]
     next: str | None = None
 
 
 class Written(Struct, frozen=True):
-    """A change that landed, where there is nothing more to show."""
+    """A change that was saved, where there is nothing more to show."""
 
     position: int
 
 
 class FieldError(Struct, frozen=True):
-    """One thing wrong with a request: where, and why."""
+    """One invalid field of a request, and why it is invalid."""
 
     field: str
     detail: str
 
 
 class Problem(Struct, frozen=True, omit_defaults=True):
-    """RFC 9457, with a stable code. Further members say what was found and what is allowed."""
+    """A problem document of RFC 9457 with a stable code, and members for what was found."""
 
     type: str
     title: str

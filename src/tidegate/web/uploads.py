@@ -1,9 +1,9 @@
-"""The body of a request, handed to its handler piece by piece as it arrives.
+"""Gives the body of a request to its handler in pieces, as it arrives.
 
-    socket ──▶ 64 KiB that nobody has taken: reading pauses ──▶ a piece ──▶ the handler
+    socket ──▶ 64 KiB that the handler has not read: reading pauses ──▶ a piece ──▶ the handler
 
-The body is never whole in memory. A client that sends nothing, or sends too slowly, is cut off, so
-that a connection and a temporary file are not held for ever.
+The whole body is never in memory. A client that sends nothing or too slowly is disconnected, so
+that it does not hold a connection and a temporary file for ever.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 
 
 class ClientGone(Exception):
-    """The client went away before its request was whole."""
+    """The client disconnected before its request was complete."""
 
 
 class IncomingBody:
-    """A body that is still on its way. ``announced``: how many bytes it shall have, if it says."""
+    """A body that is still arriving. ``announced``: its length, if the request has one."""
 
     def __init__(self, receive: Receive, announced: int | None) -> None:
         self.announced = announced
         self._receive = receive
 
     async def pieces(self) -> AsyncIterator[bytes]:
-        """All bytes, in pieces of some size; the last may be empty.
+        """Yield all bytes in pieces; the last piece may be empty.
 
         Raises:
             RequestTooSlow, ClientGone.

@@ -1,1 +1,1 @@
-"""The contract of publications: recipes, guards, readers, races and deaths on every engine."""
+"""The contract of publications: recipes, guards, readers, races and crashes on every engine."""

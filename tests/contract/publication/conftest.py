@@ -1,4 +1,4 @@
-"""A desk to publish from, on a fresh log of each engine."""
+"""A fixture to publish from, on a fresh log of each engine."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def connect(address: Address | None) -> Connect:
 
 @pytest.fixture
 def store(connect: Connect) -> Iterator[Store]:
-    """Each test ends with rows that are what the log says."""
+    """The store of this test. At the end its rows must be exactly what the log gives."""
     with closing(connect()) as store:
         yield store
         assert differences(store, FOLDS) == []

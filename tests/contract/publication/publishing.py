@@ -1,6 +1,7 @@
-"""Publications on a test's log: the schema, a desk to publish from, and what racers and victims do.
+"""Publications on a test's log: the schema, a publisher, and the work of racing and dying
+publishers.
 
-Plain functions of an address, so that spawned processes can be handed them.
+These are plain functions of an address, so that spawned processes can run them.
 """
 
 from __future__ import annotations
@@ -61,14 +62,14 @@ def numbered() -> Callable[[], str]:
 
 
 class Watched:
-    """The store, with its commits written down, and a hand in between."""
+    """A store that records its commits and can run a function around the next one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.schema = store.schema
         self.commits: list[Commit] = []
-        self.meanwhile: Callable[[], object] | None = None  # once, before the next commit
-        self.afterwards: Callable[[], object] | None = None  # once, after it landed
+        self.meanwhile: Callable[[], object] | None = None  # runs once, before the next commit
+        self.afterwards: Callable[[], object] | None = None  # once, after it
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
@@ -87,7 +88,7 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class Publishing:
-    """All that a test needs to publish and to look at what came of it."""
+    """All that a test needs to publish and to inspect the result."""
 
     store: Store
     watched: Watched
@@ -108,7 +109,7 @@ class Publishing:
         return self.store.get(key)[0]
 
     def members(self, key: Key) -> dict[str, Any]:
-        """The row as it lies there."""
+        """Return the row as it is stored."""
         record = self.record(key)
         assert record is not None
         found: dict[str, Any] = msgspec.json.decode(record.data)
@@ -120,7 +121,7 @@ class Publishing:
         return lease
 
     def publish(self, body: str, policy: PublicationPolicy = IN_PLACE, **options: Any) -> HeldLease:
-        """Publish with all that it takes, at the time of the clock."""
+        """Publish with all guards, at the time of the clock."""
         lease = self.acquire()
         options = {"generated_at": self.clock.now} | options
         self.publisher.publish(PAGE, lease, body.encode(), policy, **options)
@@ -143,7 +144,7 @@ def publisher_at(store: Store, home: Path, clock: Clock = system_clock) -> Itera
 
 
 def connector(address: Address | None) -> Callable[[], Store]:
-    """Handles on one log; for memory all of them are the one object."""
+    """Return a function that opens handles on one log. For memory it returns one object."""
     if address is None:
         store = MemoryStore(SCHEMA)
         return lambda: store
@@ -154,7 +155,7 @@ def connector(address: Address | None) -> Callable[[], Store]:
 
 
 def publish_with_one_lease(store: Store, home: Path, token: str, body: str) -> str:
-    """Publish under a lease that others use at the same time; "published", or the refusal."""
+    """Publish under a lease that others use at the same time. Return "published" or the refusal."""
     with publisher_at(store, home, lambda: T0) as publisher:
         lease = held(store, token)
         try:
@@ -165,26 +166,26 @@ def publish_with_one_lease(store: Store, home: Path, token: str, body: str) -> s
 
 
 def publish_at(address: Address, home: Path, token: str, body: str) -> str:
-    """As ``publish_with_one_lease``, in a process with a handle of its own."""
+    """Do the same as ``publish_with_one_lease``, in a process with a handle of its own."""
     with closing(address.open(SCHEMA)) as store:
         return publish_with_one_lease(store, home, token, body)
 
 
 def held(store: Store, token: str) -> HeldLease:
-    """The lease as its holder knows it, however the holder came by it."""
+    """Return the lease as its holder knows it, however it was acquired."""
     (record,) = store.get(LOCK_KEY)
     return HeldLease(LOCK_KEY, token, T0, 0 if record is None else record.version)
 
 
-# ── victims ───────────────────────────────────────────────────────────────────────────────────────
+# ── publishers that die ───────────────────────────────────────────────────────────────────────────
 
 
 class Killed(BaseException):
-    """Stands for the death of the process where the log lives in the process itself."""
+    """Stands in for the death of the process where the log lives in the process itself."""
 
 
 class Countdown:
-    """Kills at the n-th step and at each one after it: the dead do not tidy up."""
+    """Kills at the n-th step and at each later step, because a dead process cleans nothing up."""
 
     def __init__(self, steps: int, kill: Callable[[], object]) -> None:
         self.left = steps
@@ -237,7 +238,7 @@ class Direct:
 def publish_mortally(
     store: Store, home: Path, now: datetime, steps: int, kill: Callable[[], object], *, body: bytes
 ) -> None:
-    """Regenerate the page and die at the given step, if there are that many."""
+    """Regenerate the page and die at the given step, if it has that many steps."""
     step = Countdown(steps, kill)
     mortal = cast(Store, MortalStore(store, step))
 
@@ -253,6 +254,6 @@ def publish_mortally(
 
 
 def die_at(address: Address, home: Path, now: datetime, steps: int, body: bytes) -> None:
-    """The whole life of a child process that publishes."""
+    """Run the whole life of a child process that publishes."""
     with closing(address.open(SCHEMA)) as store:
         publish_mortally(store, home, now, steps, lambda: os._exit(KILLED), body=body)

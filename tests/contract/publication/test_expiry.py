@@ -1,4 +1,4 @@
-"""Rows past their ttl go by a fact; a store that does not answer is stood in for by memory."""
+"""A fact deletes rows past their ttl. Memory stands in for a store that does not answer."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def test_goes_on_where_a_run_died_between_two_batches(publishing: Publishing) ->
         publishing.publish(f"body {number}", KEPT_VERSIONED)
     ids = [id for id, _ in publishing.publisher.generations(PAGE)]
     publishing.clock.advance(2 * DAY)
-    half = CollectRows(publication=PK, version_ids=tuple(ids))  # not the last: the current stays
+    half = CollectRows(publication=PK, version_ids=tuple(ids))  # not the last: that one is current
 
     (fact,) = publishing.control.execute(collect_rows, half).facts
 
@@ -171,7 +171,7 @@ def test_collects_only_rows_that_are_there(publishing: Publishing) -> None:
 
 
 class Mute:
-    """The store, which may be told not to answer."""
+    """The store, which can be made to fail every call."""
 
     def __init__(self, store: Any) -> None:
         self._store = store

@@ -41,7 +41,7 @@ EVERY_GUARD = [
 ]
 
 
-# Each way of being late: the guard that sees it, what is then wrong, and how it is refused.
+# Each way of being stale: the guard that detects it, what is then wrong, and how it is refused.
 LATE: dict[PublishGuard, tuple[dict[str, Any], type[Exception]]] = {
     PublishGuard.TOKEN: ({"lease_token": "stolen"}, LeaseLost),
     PublishGuard.EXPIRY: ({}, LeaseLost),
@@ -68,7 +68,7 @@ def command(page: str, guards: frozenset[PublishGuard], **changes: Any) -> Publi
 def test_stops_a_stale_writer_by_each_guard_alone_and_together(
     publishing: Publishing, guards: frozenset[PublishGuard]
 ) -> None:
-    """Each way of being late is stopped by its own guard, and by no other."""
+    """Each way of being stale is stopped by its own guard and by no other."""
     for guard, (changes, refusal) in LATE.items():
         page = f"/{guard}"
         meta, lock = meta_key(pk_of(page)), lock_key(pk_of(page))

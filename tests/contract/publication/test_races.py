@@ -86,7 +86,7 @@ def test_publishes_once_where_two_publishers_use_one_lease(
 
 
 def attempt(store: Store, blobs: FileBlobs, token: str, now: datetime, body: str) -> str:
-    """Publish at this time with this token; "published", or "lost"."""
+    """Publish at this time with this token. Return "published" or "lost"."""
     with closing(GroupCommit(store)) as writer:
         publisher = Publisher(Control(store, FOLDS, writer.submit, clock=lambda: now), blobs)
         try:
@@ -103,7 +103,7 @@ def late(store: Store, home: Path, turn: int) -> str:
 
 
 def heir(store: Store, home: Path, turn: int) -> str:
-    """Whoever takes the lease when it is over, and publishes something newer."""
+    """Take the lease once it has expired, and publish something newer."""
     now = at(40 * turn + LEASE_SECONDS)
     Leases(store).acquire(LOCK_KEY.id, "new", now=now, seconds=5)
     return attempt(store, FileBlobs(home, LOG), "new", now, f"new {turn}")
@@ -124,7 +124,7 @@ def test_keeps_a_late_holder_out_whatever_the_order(
     rounds: int,
     two_processes: ProcessPoolExecutor,
 ) -> None:
-    """The old holder publishes while its heir takes the lease and publishes something newer."""
+    """The old holder publishes while the next one takes the lease and publishes something newer."""
     blobs = FileBlobs(home, LOG)
     for turn in range(rounds):
         begin = at(40 * turn)
@@ -147,13 +147,13 @@ def test_keeps_a_late_holder_out_whatever_the_order(
 
 
 def read(store: Store, blobs: FileBlobs) -> bytes:
-    """The body behind the pointer: there is one."""
+    """Read the body that the pointer names; it must exist."""
     (record,) = store.get(META_KEY)
     assert record is not None
     return blobs.get(codec.decode(record.data, Pointer).s3_key)
 
 
-# ── deaths between every two steps ────────────────────────────────────────────────────────────────
+# ── death between any two steps ───────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("PB-6")
@@ -165,7 +165,7 @@ def test_has_all_or_nothing_after_a_death_between_any_two_steps(
     publish_mortally(store, home, now, STEPS_MAX, lambda: None, body=b"body 0")
     expected = b"body 0"
     for step in range(STEPS_MAX):
-        now += timedelta(seconds=61)  # stale again, and every lease is over
+        now += timedelta(seconds=61)  # stale again, and every lease has expired
         body = f"body {step + 1}".encode()
         if address is None:
             died = dies_here(store, home, now, step, body)
@@ -201,7 +201,7 @@ def collects_the_orphans(store: Store, blobs: FileBlobs, home: Path, now: dateti
 
 
 def dies_there(address: Address, home: Path, now: datetime, step: int, body: bytes) -> bool:
-    """Whether a child process was killed at this step, or came to the end."""
+    """Return whether a child process was killed at this step, rather than finishing."""
     child = CHILDREN.Process(target=die_at, args=(address, home, now, step, body))
     child.start()
     child.join()
@@ -210,7 +210,7 @@ def dies_there(address: Address, home: Path, now: datetime, step: int, body: byt
 
 
 def dies_here(store: Store, home: Path, now: datetime, step: int, body: bytes) -> bool:
-    """Memory dies with its process, so here only the call dies."""
+    """Die at this step in this process: memory would die with a child process."""
 
     def kill() -> None:
         raise Killed

@@ -83,7 +83,7 @@ def test_is_fresh_until_it_is_to_be_revalidated_and_not_at_that_instant(
 def test_lets_no_ttl_decide_on_freshness_or_ownership(publishing: Publishing) -> None:
     policy = PublicationPolicy(revalidate_seconds=600, retention=timedelta(seconds=1))
     publishing.publisher.serve(PAGE, lambda: b"body", policy)
-    publishing.clock.advance(timedelta(seconds=300))  # the ttl is long over
+    publishing.clock.advance(timedelta(seconds=300))  # the ttl expired long ago
 
     served = publishing.publisher.serve(PAGE, lambda: b"other", policy)
 
@@ -132,7 +132,7 @@ def test_waits_for_the_other_one_and_takes_what_it_made(publishing: Publishing, 
 
 @pytest.mark.req("PB-7")
 def test_looks_again_once_it_has_the_lease(publishing: Publishing) -> None:
-    """Another one acquires, renders and publishes between our look and our acquisition."""
+    """Another publisher acquires, renders and publishes between our read and our acquisition."""
     publishing.publish("old")
     publishing.clock.advance(timedelta(seconds=61))
 
@@ -172,7 +172,7 @@ def test_keeps_the_old_pointer_when_a_regeneration_fails_and_recovers(
 
 @pytest.mark.req("PB-4", "PB-7")
 def test_shows_nobody_what_a_slow_renderer_made(publishing: Publishing) -> None:
-    """It loses its lease; the second worker takes over; three renders in all."""
+    """The slow renderer loses its lease and a second worker takes over: three renders in all."""
     publishing.publish("old")
     publishing.clock.advance(timedelta(seconds=61))
     renders = []
@@ -274,7 +274,7 @@ def test_is_stale_once_it_was_invalidated_and_still_served(publishing: Publishin
         publishing.publisher.invalidate(PAGE)
     publishing.publish("old")
     publishing.publisher.invalidate(PAGE, by="user_1")
-    publishing.publisher.invalidate(PAGE)  # it is stale already: nothing happens
+    publishing.publisher.invalidate(PAGE)  # it is stale already, so nothing happens
 
     meta = publishing.meta()
     assert meta is not None

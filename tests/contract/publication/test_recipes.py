@@ -1,4 +1,4 @@
-"""Both recipes on every engine: what is written, by whom, and how it is set back."""
+"""Both recipes on every engine: what is written, by which holder, and how it is rolled back."""
 
 from __future__ import annotations
 
@@ -98,10 +98,10 @@ def test_leaves_everything_as_it_is_where_the_lease_is_lost(
         case "stolen":
             publishing.clock.now = at(LEASE_SECONDS)
             publishing.acquire()
-            publishing.clock.now = T0  # its own clock is slow: only the token tells
+            publishing.clock.now = T0  # its own clock is slow, so only the token shows it
         case "released":
             Leases(publishing.store).release(lease.key.id, lease.token, now=T0)
-        case "renewed":  # one token, another number: this holder is not the one that holds it
+        case "renewed":  # the same token with another number is another holder
             Leases(publishing.store).renew(lease.key.id, lease.token, now=T0, seconds=5)
     before = publishing.record(META_KEY), publishing.lock()
 
@@ -114,7 +114,7 @@ def test_leaves_everything_as_it_is_where_the_lease_is_lost(
 
 @pytest.mark.req("PB-2", "PB-4")
 def test_judges_the_lease_at_the_time_of_the_attempt_that_commits(publishing: Publishing) -> None:
-    """The pointer moves under the first attempt; when the second is made, the lease is over."""
+    """The pointer moves during the first attempt; by the second attempt the lease has expired."""
     lease = publishing.acquire()
 
     def meanwhile() -> None:
@@ -219,7 +219,7 @@ def test_rolls_back_only_to_what_stands_there_and_only_alone(publishing: Publish
 
     with pytest.raises(NotFound):
         publishing.publisher.roll_back(PAGE, "v0")
-    publishing.publisher.roll_back(PAGE, "v1")  # it is there already: nothing happens
+    publishing.publisher.roll_back(PAGE, "v1")  # it is there already, so nothing happens
     assert publishing.lock() is None
     publishing.acquire()
     with pytest.raises(LeaseHeld):
@@ -258,7 +258,7 @@ def test_knows_its_own_publish_again_when_the_answer_was_lost(
     publishing: Publishing, policy: PublicationPolicy
 ) -> None:
     lease = publishing.acquire()
-    for _ in range(2):  # the second finds the lease gone: the first one spent it
+    for _ in range(2):  # the second attempt finds no lease, because the first one spent it
         entry = publishing.publisher.publish(PAGE, lease, b"body", policy, generated_at=T0)
         assert entry.pointer == publishing.meta()
 

@@ -1,4 +1,4 @@
-"""One log of the registry's world per module and engine: each test takes a row id of its own."""
+"""One log of the registry's rows per module and engine; each test uses a row id of its own."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ HANDLES = 4
 def place(
     request: pytest.FixtureRequest, engine: str, tmp_path_factory: pytest.TempPathFactory
 ) -> Address | None:
-    """Where the log lives; None for memory."""
+    """Where the log lives. None for memory."""
     return address_of(request, engine, tmp_path_factory.mktemp("rows"))
 
 
@@ -54,7 +54,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def watched(store: Store) -> Watched:
-    """The store, seen by those who must not ask it."""
+    """The store, which records every call that reaches it."""
     return Watched(store)
 
 

@@ -1,7 +1,7 @@
-"""The small world of write policies: one model under each of them, and what each call may do.
+"""One model under each write policy, and what each call may do.
 
-The table restates the enforcement matrix from the outside, call by call; neither the kernel's own
-matrix nor its verbs are used to build it.
+The table restates the enforcement matrix call by call. Neither the kernel's own matrix nor its
+verbs are used to build it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class Occurrence(Struct, frozen=True, omit_defaults=True, rename="camel"):
 class Swapped(
     Struct, frozen=True, rename={"protected_value": "authority", "authority": "description"}
 ):
-    """A field is called what another one is stored as."""
+    """Two fields whose stored names are swapped."""
 
     protected_value: str
     authority: str
@@ -132,7 +132,7 @@ def update(changes: dict[str, Any], **options: Any) -> Make:
     return lambda collection, id: UpdateRow(collection, id, changes, **options)
 
 
-# As actions of a transaction: the single verbs are made of them.
+# As actions of a transaction, of which the single verbs are built.
 CELLS: dict[str, tuple[Make, tuple[str, str, str, str]]] = {
     "create": (lambda c, i: CreateRow(c, i, NEXT), ("C", "C", "C", "I")),
     "put": (lambda c, i: PutRow(c, i, NEXT), ("ok", "C", "C", "I")),
@@ -176,7 +176,7 @@ def code(error: BaseException) -> str:
 
 
 def seed(store: Store, collection: str, id: str, value: Struct = FIRST) -> Record:
-    """A row that stands there before the call, written with a fact, as a fold writes."""
+    """Create a row before the call, with a fact, as a fold writes it."""
     fact = SCHEMA.vocabulary.fact(ReleasePinned("rel_001"))
     key = Key(collection, id)
     write = Put(key, codec.encode(value), ABSENT)
@@ -192,7 +192,7 @@ def lock(token: str, expires_at: datetime) -> Lease:
 
 
 def read(store: Store, collection: str, id: str) -> Any:
-    """The row's value, None where there is none."""
+    """Return the row's value, or None if there is no row."""
     (record,) = store.get(Key(collection, id))
     if record is None:
         return None
@@ -202,7 +202,7 @@ def read(store: Store, collection: str, id: str) -> Any:
 def race(
     handles: list[Store], act: Callable[[Store, int], object], racers: int = RACERS
 ) -> list[object]:
-    """What each racer got, or was refused with, all starting together."""
+    """Start all racers together, and return the result or the refusal of each."""
     start = Barrier(racers)
 
     def run(number: int) -> object:
@@ -217,10 +217,10 @@ def race(
 
 
 class Watched:
-    """A store that remembers what it was asked; ``meanwhile`` runs once, before a commit.
+    """A store that records its calls. ``meanwhile`` runs once, before a commit.
 
-    ``beforehand`` runs once, before rows are read. ``losing`` the next "request" or "answer" leaves
-    the caller of a commit without knowledge of its outcome.
+    ``beforehand`` runs once, before rows are read. ``losing`` the next "request" or "answer" makes
+    the outcome of a commit unknown to its caller.
     """
 
     def __init__(self, store: Store) -> None:

@@ -1,4 +1,4 @@
-"""Generic verbs under an idempotency key: sent again, a call happens once and is answered alike."""
+"""Generic verbs under an idempotency key: a repeated call happens once and gets the same answer."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LATER = timedelta(hours=1)
 
 
 def others(store: Store) -> Records:
-    """Somebody else, later, through another handle."""
+    """Return another handle, of another caller, at a later time."""
     return Records(store, lambda: T0 + 2 * LATER)
 
 
@@ -129,9 +129,9 @@ def test_every_verb_answers_a_repeat_with_the_rows_as_they_stood_then(
     first = call(records, id, id)
 
     world = others(handles[1])
-    for collection, row in keys:  # every row moves on, or is made again
+    for collection, row in keys:  # every row changes, or is deleted and created again
         if collection == "actual":
-            if world.find(collection, row) is not None:  # its pin is protected: it stays
+            if world.find(collection, row) is not None:  # its pin is protected and does not change
                 world.update(collection, row, {"status": "moved"})
         else:
             world.delete(collection, row)
@@ -178,7 +178,7 @@ def test_without_a_key_an_addition_counts_each_time(records: Records, id: str) -
 
 
 def asked(id: str) -> UpdateRow:
-    """What the key stands for below."""
+    """The call that the key belongs to in the tests below."""
     when = AllOf(Not(Absent()), Where("attempts", ">=", 0))
     return UpdateRow("plain", id, {"attempts": Add(1)}, when=when)
 
@@ -331,7 +331,7 @@ def test_a_call_that_meets_its_own_copy_is_answered_and_not_refused(
     id: str,
     call: Callable[[Records, str, str], object],
 ) -> None:
-    """The copy lands between the look at the receipt and the look at the row."""
+    """The copy commits between the read of the receipt and the read of the row."""
     records.create("plain", id, FIRST)
     copies: list[object] = []
     watched.asked.clear()
@@ -499,7 +499,9 @@ def test_names_a_value_without_a_portable_form_before_any_io(
 def test_keeps_in_an_answer_what_the_call_does_not_say_itself(
     watched: Watched, records: Records, id: str
 ) -> None:
-    """So a large row can be put under a key; an update's answer is the row, and has a limit."""
+    """A large row can be written under a key. The answer to an update is the row, and is
+    limited.
+    """
     large = replace(FIRST, history=("x" * ANSWER_BYTES_MAX,))
 
     made = records.create("plain", id, large, key=id)

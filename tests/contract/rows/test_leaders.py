@@ -1,4 +1,6 @@
-"""Leaders on every engine: one at a time, and no commit after the next one took over."""
+"""Leaders on every engine: one at a time, and an old leader commits nothing after the next took
+over.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def test_a_leader_that_was_paused_commits_nothing_after_the_next_one_took_over(
     second.wait(SECONDS)
     second.leader.lead()
 
-    assert isinstance(first.commit(), VersionConflict)  # its own clocks stood still
+    assert isinstance(first.commit(), VersionConflict)  # its own clocks did not advance
 
 
 def test_a_term_ends_by_the_monotonic_clock_whatever_the_wall_clock_says(first: Process) -> None:

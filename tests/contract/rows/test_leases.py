@@ -1,4 +1,4 @@
-"""Leases on every engine: one holder at a time, none that is late, and numbers that only grow."""
+"""Leases on every engine: one holder at a time, no late commit, and numbers only increase."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def stored(store: Store, id: str) -> Lease | None:
     return None if record is None else codec.decode(record.data, Lease)
 
 
-# ── one after the other ───────────────────────────────────────────────────────────────────────────
+# ── in sequence ───────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("PB-1")
@@ -162,7 +162,7 @@ def test_gives_back_what_is_expired_but_not_what_was_taken_over(leases: Leases, 
 
 @pytest.mark.req("PB-1")
 def test_counts_up_for_ever(leases: Leases, id: str) -> None:
-    """Taken over, renewed, released and taken again: no number comes twice."""
+    """Taken over, renewed, released and acquired again: no number is used twice."""
     numbers = []
     for turn in range(4):
         held = leases.acquire(id, f"tok{turn}", now=at(1000 * turn), seconds=30)
@@ -178,7 +178,7 @@ def test_counts_up_for_ever(leases: Leases, id: str) -> None:
 def test_holds_a_row_without_expiry_until_raw_access_breaks_it(
     leases: Leases, store: Store, id: str, row: Lease
 ) -> None:
-    """Nobody knows when it ends, so nobody takes it silently."""
+    """It has no expiry, so nobody may take it over silently."""
     seed(store, "leases", id, row)
 
     for now in (at(1000), at(10**9)):
@@ -314,7 +314,7 @@ def test_stops_a_commit_whose_lease_moved_after_it_was_read(
 
 @pytest.mark.req("PB-1")
 def test_has_one_holder_however_many_race(handles: list[Store], id: str, rounds: int) -> None:
-    """First for a free lease, then again and again for one that just expired."""
+    """First for a free lease, then repeatedly for a lease that just expired."""
     numbers = []
     for turn in range(rounds):
         now = at(1000 + 30 * turn)
@@ -340,7 +340,9 @@ def test_has_one_holder_however_many_race(handles: list[Store], id: str, rounds:
 def test_publishes_once_where_the_late_holder_races_the_next(
     handles: list[Store], id: str, rounds: int
 ) -> None:
-    """Holder and heir both read, decide and commit; whatever the order, no stale page lands."""
+    """The old and the new holder both read, decide and commit; in every order, no stale page is
+    stored.
+    """
     first, second = handles[0], handles[1]
     for turn in range(rounds):
         key, pages = Key("leases", f"{id}{turn}"), Key("pages", f"{id}{turn}")

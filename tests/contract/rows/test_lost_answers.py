@@ -1,4 +1,4 @@
-"""Answers that get lost on the way from each database: the same key counts an addition once."""
+"""Answers lost on the way from each database: under the same key an increment counts once."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def found(store: Store) -> Release:
     return value
 
 
-# ── SQLite: the flush fails, and goes on failing ──────────────────────────────────────────────────
+# ── SQLite: the flush fails, and keeps failing ────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_a_flush_that_kept_failing(engine: str, files: FailingFiles, tmp_path: P
         with pytest.raises(OutcomeUnknown):
             add(store)
         files.failing_syncs = 0
-        with pytest.raises(WriterClosed):  # the process ends, and a new one settles it
+        with pytest.raises(WriterClosed):  # the process ends, and a new one finds out the outcome
             add(store)
 
     with closing(SqliteStore(str(tmp_path / "log.db"), SCHEMA)) as store:
@@ -68,7 +68,7 @@ def test_a_flush_that_kept_failing(engine: str, files: FailingFiles, tmp_path: P
         assert found(store) == again.value
 
 
-# ── PostgreSQL: the wire is cut after the commit, and nobody can be asked ─────────────────────────
+# ── PostgreSQL: the connection is cut after the commit, and the outcome cannot be read ────────────
 
 
 @pytest.fixture
@@ -101,7 +101,7 @@ def test_a_wire_that_was_cut(
         assert found(direct) == again.value
 
 
-# ── DynamoDB: the request or its answer is lost, and so is every look at what became of it ────────
+# ── DynamoDB: the request or its answer is lost, and the outcome cannot be read ───────────────────
 
 
 @pytest.mark.parametrize("engine", ["dynamodb"])

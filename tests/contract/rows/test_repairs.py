@@ -1,4 +1,4 @@
-"""Raw access: past the policy of kept rows, never past the log, and never in silence."""
+"""Raw access: it passes a row's write policy, but never the log, and never without a fact."""
 
 from __future__ import annotations
 

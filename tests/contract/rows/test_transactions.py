@@ -101,7 +101,9 @@ def test_writes_all_of_a_transaction_or_nothing(records: Records, id: str) -> No
 def test_pins_a_row_that_is_only_checked(
     store: Store, watched: Watched, records: Records, id: str
 ) -> None:
-    """What a check saw still holds when the rest lands: it is judged again after a move."""
+    """A row that a check read must still match when the rest commits: it is checked again after a
+    change.
+    """
     records.create("plain", id, FIRST)
     watched.meanwhile = lambda: Records(store, lambda: T0).update("plain", id, {"status": "gone"})
 
@@ -157,7 +159,7 @@ def test_takes_no_condition_in_a_batch(watched: Watched, records: Records, actio
 
 
 def publish(records: Records, id: str, token: str, page: Metadata, **guards: Any) -> None:
-    """Put META; delete LOCK on conditions over lease_token and lease_expires_at."""
+    """Write META and delete LOCK, on conditions over lease_token and lease_expires_at."""
     mine = AllOf(Where("lease_token", "==", token), Where("lease_expires_at", ">", NOW))
     records.transaction(PutRow("pages", id, page, **guards), DeleteRow("leases", id, when=mine))
 
@@ -208,7 +210,7 @@ def test_leaves_both_rows_alone_where_the_lease_is_lost(
 def test_judges_the_expiry_at_the_time_of_the_attempt_that_commits(
     store: Store, watched: Watched, records: Records, clock: ManualClock, id: str
 ) -> None:
-    """Somebody moves META during the first attempt; by the second the lease is expired."""
+    """META changes during the first attempt; by the second attempt the lease has expired."""
     records.put("leases", id, lock("tok1", T0 + timedelta(seconds=30)))
     records.put("pages", id, Metadata("old", T0))
 

@@ -1,4 +1,4 @@
-"""Write policies on every engine: what one refuses is never asked of the store."""
+"""Write policies on every engine: a refused call never reaches the store."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def update(changes: dict[str, Any], **options: Any) -> Call:
     return lambda records, collection, id: records.update(collection, id, changes, **options)
 
 
-# Verbs that are no action of a transaction, or that could differ from it.
+# Verbs that are not actions of a transaction, or that could differ from one.
 VERBS: dict[str, tuple[Call, tuple[str, str, str, str]]] = {
     "create": (lambda r, c, i: r.create(c, i, NEXT), ("C", "C", "C", "I")),
     "put": (lambda r, c, i: r.put(c, i, NEXT), ("ok", "C", "C", "I")),
@@ -198,7 +198,7 @@ def test_takes_declared_attributes_only_by_every_path(
 
 @pytest.mark.req("RS-1", "RS-2")
 def test_keeps_history_as_it_was_written(records: Records, id: str) -> None:
-    """Scenario 06, with the re-reads and the duplicate create that it leaves out."""
+    """Scenario 06, with the re-reads and the duplicate create that the scenario omits."""
     records.create("occurrences", id, Occurrence("rel_001", "promoted"))
     before = records.get("occurrences", id)
 
@@ -287,17 +287,17 @@ def test_updates_nothing_that_is_not_there(records: Records, id: str) -> None:
         )
 
     assert records.find("plain", f"{id}/other") is None
-    records.delete("plain", id)  # what is gone is gone
+    records.delete("plain", id)  # a deleted row cannot be updated
 
 
-# ── the holes of the systems before us ────────────────────────────────────────────────────────────
+# ── holes of earlier systems ──────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("RS-2", "RS-3")
 def test_hole_1_reaches_no_row_under_the_policy_of_another(
     store: Store, watched: Watched, records: Records, id: str
 ) -> None:
-    """The kind of row is in its key: there is no model, table or policy to hand over."""
+    """The kind of row is in its key: there is no model, table or policy to pass."""
     seed(store, "once", id)
     records.create("plain", id, FIRST)
     watched.asked.clear()
@@ -319,8 +319,9 @@ def test_hole_1_reaches_no_row_under_the_policy_of_another(
 def test_hole_2_does_not_take_a_new_row_for_the_deleted_one(
     store: Store, records: Records, id: str
 ) -> None:
-    """A plain row may be deleted and made again, but not in one step and not behind a reader. Where
-    an attribute is protected that would replace it, so such a row stays until raw access.
+    """A plain row may be deleted and created again, but not in one step and not unnoticed by a
+    reader. A row with a protected attribute could be replaced that way, so it stays until raw
+    access.
     """
     first = records.create("plain", id, FIRST)
     records.create("guarded", id, FIRST)
@@ -393,7 +394,7 @@ def test_hole_5_refuses_a_protected_name_that_protects_nothing(
 
 @pytest.mark.req("RS-2")
 def test_hole_6_keeps_history_beyond_its_ttl(records: Records, clock: ManualClock, id: str) -> None:
-    """A ttl lets a row be collected; of history there is nobody who could."""
+    """A ttl allows a row to be deleted, but no verb deletes history."""
     past = int(T0.timestamp())
     written = records.create("occurrences", id, Occurrence("rel_001", "promoted", past))
     clock.advance(timedelta(days=400))
@@ -417,14 +418,14 @@ FORGERIES = (
     ),
 )
 DIALECT_FORGERIES = {
-    # On a connection without recursive triggers, where a REPLACE deletes unseen.
+    # A connection without recursive triggers, where a REPLACE deletes without firing them.
     "sqlite": ("REPLACE INTO event_log SELECT * FROM event_log",),
     "postgres": ("TRUNCATE event_log CASCADE",),
 }
 
 
 def forge(place: Address, statement: str) -> None:
-    """Run it on a connection that is none of ours."""
+    """Run SQL on a connection that is not ours."""
     if place.engine == "sqlite":
         with closing(apsw.Connection(place.where)) as connection:
             connection.execute(statement)

@@ -1,11 +1,12 @@
-"""Runs a contract scenario against a store: each step through a verb, each answer against its data.
+"""Runs a contract scenario against a store: each step is a verb, and its answer is compared with
+the data.
 
 It needs the installed package and nothing else of the tests, so it also runs against a built wheel:
 
     python runner.py [url ...]        memory, or the stores at these URLs, each with a fresh log
 
-Rows are read back as they are stored, past the verbs. A scenario with an expectation that nobody
-knows, or with none, does not load.
+Rows are read back as they are stored, without the verbs. A scenario with an unknown expectation, or
+with none, does not load.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from tidegate.kernel.vocabulary import Vocabulary
 HOME = Path(__file__).parent
 NOW = datetime(2026, 4, 24, 19, 10, tzinfo=UTC)
 
-# The portable names of errors, and what we raise; a leaf reports its family's name too.
+# The portable names of errors, and what we raise. A leaf error also reports its family's name.
 ERRORS: dict[str, type[TidegateError]] = {
     "ErrImmutableModelMutation": ImmutableRecord,
     "ErrProtectedFieldMutation": ProtectedField,
@@ -92,7 +93,7 @@ class ReleaseStateActual(Struct, frozen=True, omit_defaults=True, rename=_NAMES)
 
 
 class ReleaseStateEvent(Struct, frozen=True, omit_defaults=True, rename=_NAMES):
-    """The row of history, written once."""
+    """The history row, written once."""
 
     pk: Annotated[str, FieldRole.ID]
     sk: Annotated[str, FieldRole.ID]
@@ -121,7 +122,7 @@ SCHEMA = Schema(Vocabulary(()), tuple(MODELS.values()))
 
 
 class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """What a step must lead to. Data is not expected of a step that fails."""
+    """What a step must lead to. A step that fails has no expected data."""
 
     ok: bool = False
     error: str | None = None
@@ -142,7 +143,7 @@ class Expectation(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
 
 class Rows(Struct, frozen=True, forbid_unknown_fields=True):
-    """The side of a step that names its own model."""
+    """The part of a step that names its own model."""
 
     model: str
     item: dict[str, Any] = {}
@@ -180,7 +181,7 @@ class Scenario(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def scenarios() -> list[Scenario]:
-    """All data files, in order. Raises: ValueError: one of them cannot be held to."""
+    """Read all data files, in order. Raises: ValueError: one of them is not a valid scenario."""
     found = [
         msgspec.json.decode(p.read_bytes(), type=Scenario) for p in sorted(HOME.glob("*.json"))
     ]
@@ -204,12 +205,12 @@ def _id(key: Mapping[str, Any]) -> str:
 
 
 def _value(model: str, item: Mapping[str, Any]) -> Struct:
-    """The item as its model. Raises: InvalidInput: it has a member that the model does not."""
+    """Convert the item to its model. Raises: InvalidInput: the model lacks one of its members."""
     declared = MODELS[model]
     if unknown := set(item) - set(declared.attributes):
         raise InvalidInput(f"{model} has no member {sorted(unknown)}")
     if model == "ReleaseStateActual":
-        claim(item)  # rows of authority are validated where they are created or saved
+        claim(item)  # authoritative rows are validated where they are created or saved
     counter = {} if declared.role(FieldRole.VERSION) is None else {"version": 0}
     return msgspec.convert({**counter, **item}, declared.model)
 
@@ -298,7 +299,7 @@ OPERATIONS: dict[str, Callable[[Records, str, Step], None]] = {
 
 
 def run(scenario: Scenario, store: Store) -> int:
-    """Hold the store to the scenario; how many steps that were. Raises: AssertionError."""
+    """Run the scenario against the store and return its number of steps. Raises: AssertionError."""
     records = Records(store, lambda: NOW)
     for number, step in enumerate(scenario.steps, 1):
         where = f"{scenario.name}, step {number} ({step.op}) {step.why}"
@@ -349,7 +350,7 @@ def _judge_item(where: str, expect: Expectation, item: dict[str, Any] | None) ->
 def main(urls: list[str]) -> None:
     for url in urls or ["memory:"]:
         for scenario in scenarios():
-            # A scenario starts from nothing; each store of a URL takes a log of its own.
+            # A scenario starts with an empty store, so each store of a URL gets a fresh log.
             place = url if url == "memory:" else f"{url}-{scenario.name[:2]}"
             with closing(connect(place, SCHEMA)) as store:
                 print(f"{place}: {scenario.name}: {run(scenario, store)} steps as written")

@@ -1,1 +1,1 @@
-"""What agents ask and report, with a fast path for their two frequent requests."""
+"""The requests of agents, with a fast path for the two frequent ones."""

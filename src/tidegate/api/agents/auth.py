@@ -1,12 +1,12 @@
-"""Whether a request comes from the agent that it names: its protocol, its MAC, its time, its key.
+"""Authenticates agents: checks the protocol, MAC, time and key of each request.
 
     Tidegate-Protocol: 2
     Authorization: Tidegate <session> <unix time> <MAC in hex>
 
-A replayed report is a repeat by its number, a replayed poll is a read, a replayed heartbeat is
-older than the newest one: so there is no table of requests. A key that was revoked is found out
-here, with every request; that it stands is remembered only until some key of this installation
-ends, and only where no other server has the log.
+There is no table of requests: a replayed report is recognized by its number, a replayed poll only
+reads, and a replayed heartbeat is older than the newest one. Every request checks whether the
+host's key was revoked. The result is cached until some key of this installation ends, and only
+where no other server writes to the log.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ from tidegate.domain.hosts import protocol
 from tidegate.errors import InvalidInput
 from tidegate.web import problems, routing
 
-SERVED: Final = frozenset({protocol.PROTOCOL})  # after a release: this one and the one before
+SERVED: Final = frozenset({protocol.PROTOCOL})  # after a release: this version and the one before
 PREFIX: Final = "host_"
-SESSIONS_MAX: Final = 20_000  # whose keys are remembered; past it, all are made anew
+SESSIONS_MAX: Final = 20_000  # sessions whose keys are cached; with more, the cache is emptied
 
 _HEADER: Final = protocol.PROTOCOL_HEADER.lower().encode()
 _SCHEME: Final = b"tidegate"
 
 
 class SessionExpired(problems.Unauthenticated):
-    """The session is over; open a new one with your key."""
+    """The session has expired; open a new one with your key."""
 
     code = "session_expired"
 
 
 class BadMac(problems.Unauthenticated):
-    """The MAC is not the one of this request under its session."""
+    """The MAC does not match this request and its session."""
 
     code = "bad_mac"
 
 
 class KeyRefused(problems.Unauthenticated):
-    """The host's key opens nothing any more: it was revoked, or the host retired."""
+    """The host's key is not valid any more: it was revoked, or the host was retired."""
 
     code = "key_refused"
 
@@ -57,7 +57,7 @@ class SkewRefused(problems.Unauthenticated):
 
 
 class _Session(request_macs.RequestMacs):
-    """A session that was named to us, and the MACs of its requests."""
+    """A session that a request named, and the MACs of its requests."""
 
     __slots__ = ("named", "principal", "standing")
 
@@ -65,14 +65,15 @@ class _Session(request_macs.RequestMacs):
         super().__init__(key)
         self.named = named
         self.principal = Principal(PREFIX + named.host_id, "agent")
-        self.standing: object = None  # of the door, when the host's key was last found valid
+        # The authenticator's token from when the host's key was last found valid.
+        self.standing: object = None
 
 
 class AgentAuthenticator:
-    """Tells which host asks.
+    """Finds the host that sent a request.
 
-    ``key_listeners`` are called when a key ends by a commit of this process. A server has a local
-    log to itself, so nothing else ends keys there and a valid one can be remembered.
+    ``key_listeners`` are called when a commit of this process ends a key. If the log is local, only
+    this process writes to it, so a valid key can be cached.
     """
 
     def __init__(
@@ -88,10 +89,11 @@ class AgentAuthenticator:
         self._is_local = is_local
         self._standing = object()
         key_listeners.append(self._forget)
-        self._sessions: dict[bytes, _Session] = {}  # what their names say; not whether they count
+        # Parsed session names; says nothing about their validity.
+        self._sessions: dict[bytes, _Session] = {}
 
     def __call__(self, _route: routing.Route, arrived: routing.RawRequest) -> Principal:
-        """Raises: Unauthenticated, UnsupportedProtocol, InvalidInput."""
+        """Authenticate a request. Raises: Unauthenticated, UnsupportedProtocol, InvalidInput."""
         check_protocol(arrived.headers)
         parts = arrived.headers.get(b"authorization", b"").split(b" ")
         if len(parts) != 4 or parts[0].lower() != _SCHEME or not _is_time(parts[2]):
@@ -104,7 +106,7 @@ class AgentAuthenticator:
     def _authenticate(
         self, arrived: routing.RawRequest, name: bytes, time: bytes, mac: bytes
     ) -> Principal:
-        """Check the MAC of a request that speaks our protocol.
+        """Check the MAC of a request with a supported protocol.
 
         Raises:
             Unauthenticated.
@@ -140,18 +142,18 @@ class AgentAuthenticator:
         self._sessions[name] = known
 
     def _demand_valid(self, known: _Session) -> None:
-        """Raises: HostNotFound, HostGone, KeyRevoked."""
-        standing = self._standing  # before the look: a change behind it is not missed
+        """Check that the host's key is still valid. Raises: HostNotFound, HostGone, KeyRevoked."""
+        standing = self._standing  # read first, so that a later change is not missed
         self._enrollment.demand_valid(known.named.host_id, known.named.public_key)
         if self._is_local:
             known.standing = standing
 
     def _forget(self) -> None:
-        """A key ended, by whatever thread: all are looked up again."""
+        """Forget which keys are valid, because one ended. Called from any thread."""
         self._standing = object()
 
     def _session(self, name: bytes) -> _Session:
-        """Raises: Unauthenticated."""
+        """Parse the name of a session and derive its key. Raises: Unauthenticated."""
         session = agent_sessions.parse_session(name.decode("latin-1"))
         if session is None:
             raise problems.Unauthenticated("the session is none that this server opened")
@@ -159,17 +161,17 @@ class AgentAuthenticator:
 
 
 def host_of(request: routing.Request[Any, Any, Any]) -> str:
-    """The host whose agent asks."""
+    """The host whose agent sent the request."""
     return request.principal.id.removeprefix(PREFIX)
 
 
 def time_of(request: routing.Request[Any, Any, Any]) -> int:
-    """When the agent sent this request, in Unix time by its own clock; the MAC covers it."""
+    """When the agent sent the request, in Unix time by its own clock; the MAC covers it."""
     return int(request.arrived.headers[b"authorization"].split(b" ")[2])
 
 
 def check_protocol(headers: Mapping[bytes, bytes]) -> None:
-    """Raises: InvalidInput: it is not said, or no number. UnsupportedProtocol: another one."""
+    """Check the protocol. Raises: InvalidInput: missing or not a number. UnsupportedProtocol."""
     said = headers.get(_HEADER, b"")
     if not (said.isdigit() and len(said) <= 9):
         raise InvalidInput(

@@ -1,7 +1,7 @@
-"""Reports that wait to be durable: a pack of them lands in one step on the event loop.
+"""Reports that wait for their commit: a batch of them is completed in one step on the event loop.
 
-A lane resolves the reports of a pack one right after the other, in a thread of its own. To wake the
-loop for each would cost more than deciding them: it is woken once, and takes all that are there.
+A lane completes the reports of a batch one after the other, in its own thread. Waking the loop for
+each would cost more than deciding them, so it is woken once and takes all that are complete.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ Then = Callable[[], None]
 
 
 class CommitWaiters:
-    """Who waits for what, on one event loop. The tail is told of each landing."""
+    """Calls waiting requests on one event loop, and hints to the tail that commits were made."""
 
     def __init__(self, tail: Tail) -> None:
         self._hint = tail.hint
-        self._loop: asyncio.AbstractEventLoop | None = None  # the one of the first who waits
+        # The loop of the first request that waits.
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._landed: deque[Then] = deque()
         self._woken = False
 
     def of(self, future: Future[Any]) -> asyncio.Future[None]:
-        """What is resolved on the loop as this one is, with its error if it has one."""
+        """A future of the event loop that gets the result or the error of this one."""
         waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
         def resolve() -> None:
             if waiting.done():
-                return  # its client went away
+                return  # its client disconnected
             error = future.exception()
             if error is None:
                 waiting.set_result(None)
@@ -44,26 +45,27 @@ class CommitWaiters:
         return waiting
 
     def call(self, future: Future[Any], then: Then) -> None:
-        """Have ``then`` called on this event loop once it is resolved."""
+        """Call ``then`` on this event loop when the future is done."""
         self.attach()
         future.add_done_callback(lambda _: self.land(then))
 
     def attach(self) -> None:
-        """Call back on the event loop that runs now. All who wait are on the same loop."""
+        """Use the event loop that runs now. All waiting requests are on the same loop."""
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
 
     def land(self, then: Then) -> None:
-        """Have this called on the loop; from any thread, after ``attach``. It raises nothing."""
+        """Call ``then``, which raises nothing, on the loop. From any thread, after ``attach``."""
         assert self._loop is not None
         self._landed.append(then)
         if not self._woken:
-            self._woken = True  # two that both see it unset wake the loop twice: no harm
-            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            # Two threads that both see False wake the loop twice, which is harmless.
+            self._woken = True
+            with suppress(RuntimeError):  # the loop is closed: nothing waits any more
                 self._loop.call_soon_threadsafe(self._take)
 
     def _take(self) -> None:
-        self._woken = False  # before the look: what comes behind it wakes the loop again
+        self._woken = False  # set first, so that a later completion wakes the loop again
         while self._landed:
             self._landed.popleft()()
         self._hint()

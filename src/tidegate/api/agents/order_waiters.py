@@ -1,7 +1,7 @@
-"""Polls for orders: who waits is woken by the host's own order, and by nothing else; who was told
-that there is none is told so again, without a look, while nothing was ordered.
+"""Polls that wait for orders. A poll is woken only by an order for its own host.
 
-A poll that found an order which may not be handed out now is also woken when a stop ends.
+A host that had no order is known to be idle, without a read, until some order is queued. A poll
+whose order may not be sent now is also woken when a stop ends.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ ORDERED = "DispatchReserved"
 RELEASING = frozenset(
     {"FreezeEnded", "ChannelUnheld", "RolloutResumed", "WindowSet", "WindowDeleted"}
 )
-WAITING_MAX = 100_000  # polls at once; past it, they are answered without a wait
-FREE_MAX = 20_000  # hosts that are known to have no order; past it, all are looked up again
+WAITING_MAX = 100_000  # polls that wait at once; more are answered without a wait
+FREE_MAX = 20_000  # hosts that are known to be idle; with more, the cache is emptied
 
 
 class _Ordered(Struct, frozen=True):
@@ -30,11 +30,11 @@ _decoder = decoders.build(_Ordered)
 
 
 class OrderWaiters:
-    """Who waits, on one event loop: told by the tail of every order, from whatever process."""
+    """Wakes waiting polls on one event loop. The tail reports every order, from any process."""
 
     def __init__(self, tail: Tail, listeners: list[Callable[[], None]]) -> None:
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
-        self._stopped: set[asyncio.Future[None]] = set()  # of those, with an order that is stopped
+        self._stopped: set[asyncio.Future[None]] = set()  # of these, polls whose order is stopped
         self._count = 0
         self._free: set[str] = set()
         tail.watchers.append(self._heard)
@@ -42,7 +42,7 @@ class OrderWaiters:
 
     @property
     def count(self) -> int:
-        """How many polls wait."""
+        """The number of polls that wait."""
         return self._count
 
     @property
@@ -50,8 +50,8 @@ class OrderWaiters:
         return self._count >= WAITING_MAX
 
     def is_free(self, host_id: str, look: Callable[[], bool]) -> bool:
-        """Whether the host has no order; ``look`` tells, if that is not known."""
-        free = self._free  # before the look: an order that comes behind it is not missed
+        """Whether the host has no order; ``look`` reads it if that is not known."""
+        free = self._free  # read first, so that an order that arrives meanwhile is not missed
         if host_id in free:
             return True
         found = look()
@@ -62,18 +62,18 @@ class OrderWaiters:
         return found
 
     def wake(self) -> None:
-        """Something was committed here, in whatever thread: it may be orders."""
+        """Note a commit of this process, which may contain orders. Called from any thread."""
         self._free = set()
 
     def expect(self, host_id: str) -> asyncio.Future[None]:
-        """What is resolved with the host's next order. Whoever asks gives it back by ``forget``."""
+        """A future for the host's next order. The caller must return it with ``forget``."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(host_id, set()).add(future)
         self._count += 1
         return future
 
     def expect_release(self, future: asyncio.Future[None]) -> None:
-        """Resolve it with the end of a stop, too: the host's order may not be handed out now."""
+        """Complete the future also when a stop ends: the host's order may not be sent now."""
         self._stopped.add(future)
 
     def forget(self, host_id: str, future: asyncio.Future[None]) -> None:
@@ -85,7 +85,7 @@ class OrderWaiters:
             del self._waiting[host_id]
 
     def _heard(self, entries: Sequence[TailEntry]) -> None:
-        """Wake who is meant; an end of the tail wakes everybody."""
+        """Wake the polls of the hosts in these events; when the tail ends, wake all."""
         if not entries:
             for host_id in tuple(self._waiting):
                 self._wake(host_id)

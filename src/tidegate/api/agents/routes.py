@@ -1,8 +1,8 @@
-"""What agents ask and say: enrollment, sessions, orders, reports, heartbeats, content.
+"""Routes for agents: enrollment, sessions, orders, reports, heartbeats, content.
 
-An agent is told what its host shall run, fetches it by digest, and reports every step. Reports and
-polls are the hot routes: they run on the event loop, without a thread; a poll that finds nothing
-writes nothing.
+An agent gets the release that its host should run, fetches it by digest, and reports every step.
+Reports and polls are the frequent routes: they run on the event loop, without a thread, and a poll
+that finds nothing writes nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from tidegate.domain.releases import from_packages, rows as release_rows
 from tidegate.errors import InvalidInput, NotFound, TidegateError, VersionConflict
 from tidegate.web import downloads, inputs, problems, routing, shapes
 
-CHANNELS_MAX = 64  # whose closures a heartbeat names
+CHANNELS_MAX = 64  # channels in a heartbeat
 ROLLOUTS_MAX = 64
 BYTES: Final = "application/octet-stream"
 
@@ -76,7 +76,7 @@ class DispatchQuery(inputs.Input, frozen=True, kw_only=True):
 
 
 class Reports(inputs.Input, frozen=True, kw_only=True):
-    """One ``report``, whose fate is the status of the answer; or several, each with its own."""
+    """One ``report``, whose result is the status; or several, each with its own result."""
 
     report: dict[str, Any] | None = None
     reports: (
@@ -85,7 +85,7 @@ class Reports(inputs.Input, frozen=True, kw_only=True):
 
 
 class HostFactsGiven(protocol.HostFacts, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the host says of its machine: sent once, and again when it changes."""
+    """What the host reports of its machine: sent once, and again when it changes."""
 
 
 class Pulse(inputs.Input, frozen=True, kw_only=True):
@@ -94,7 +94,7 @@ class Pulse(inputs.Input, frozen=True, kw_only=True):
         dict[ChannelName, Closure], msgspec.Meta(max_length=CHANNELS_MAX)
     ] = msgspec.field(default_factory=dict)  # channel → what runs
     rollouts: Annotated[tuple[RolloutId, ...], msgspec.Meta(max_length=ROLLOUTS_MAX)] = ()
-    facts: HostFactsGiven | None = None  # None: as the host said before
+    facts: HostFactsGiven | None = None  # null: unchanged since the host last sent them
 
 
 class ManifestPath(inputs.Input, frozen=True):
@@ -110,14 +110,14 @@ class BlobPath(inputs.Input, frozen=True):
     sha256: Hex64
 
 
-# ── at the door ───────────────────────────────────────────────────────────────────────────────────
+# ── enrollment and sessions ───────────────────────────────────────────────────────────────────────
 
 
 def enroll(
     request: routing.Request[inputs.Nothing, inputs.Nothing, Enroll],
     enrollment: fleet_enrollment.Enrollment,
 ) -> routing.Response:
-    """Trade a one-time token or a join token for the registration of a host's key."""
+    """Register a host's key with a one-time token or a join token."""
     check_protocol(request.arrived.headers)
     body = request.body
     if body.token.startswith(f"{fleet_enrollment.JOIN_PREFIX}_"):
@@ -133,7 +133,7 @@ def open_session(
     request: routing.Request[inputs.Nothing, inputs.Nothing, OpenSession],
     enrollment: fleet_enrollment.Enrollment,
 ) -> routing.Response:
-    """Prove a host's key, get the MAC key of a session."""
+    """Prove a host's key, and get the MAC key of a session."""
     check_protocol(request.arrived.headers)
     body = request.body
     return routing.Response(
@@ -152,7 +152,7 @@ async def dispatch(
     commit_waiters: CommitWaiters,
     order_waiters: OrderWaiters,
 ) -> routing.Response:
-    """The host's order; none: 204, at once or after the wait."""
+    """Get the host's order; without one: 204, at once or after the wait."""
     host_id = host_of(request)
     deliveries = deliveries
     tail = tail
@@ -165,11 +165,12 @@ async def dispatch(
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.query.wait
     while True:
-        woken = wakes.expect(host_id)  # before the look: what comes behind it is heard
+        # Before the read, so that an order that arrives meanwhile wakes the poll.
+        woken = wakes.expect(host_id)
         try:
             look = await _read(reads, partial(deliveries.next_look, host_id))
             if look == 0:
-                wakes.expect_release(woken)  # before the hand-out, for the same reason
+                wakes.expect_release(woken)  # before the read, for the same reason
                 order = await _handed(request, reads, deliveries, commit_waiters, host_id)
                 if order is not None:
                     return routing.Response(handlers.order_of(order))
@@ -189,7 +190,7 @@ async def _handed(
     commit_waiters: CommitWaiters,
     host_id: str,
 ) -> host_rows.QueuedDispatch | None:
-    """An order under its lease. No thread waits for the commit where one look finds the order."""
+    """Lease the order of the host. If it is found at once, no thread waits for the commit."""
     offer = deliveries.hand_out(host_id) if reads.is_local else None
     if offer is None:
         return await _in_thread(partial(deliveries.poll, host_id))
@@ -198,7 +199,7 @@ async def _handed(
         return None
     try:
         await commit_waiters.of(leased)
-    except VersionConflict:  # somebody else was faster
+    except VersionConflict:  # another request leased it first
         return None
     return order
 
@@ -212,7 +213,7 @@ async def report(
     metrics: Metrics,
     commit_waiters: CommitWaiters,
 ) -> routing.Response:
-    """What happened on the host: durable when this answers. Repeats are accepted again."""
+    """Report what happened on the host; it is durable when this responds. Repeats are accepted."""
     one, several = request.body.report, request.body.reports
     if (one is None) == (several is None):
         fault = shapes.FieldError("body", "has report or reports, one of the two")
@@ -253,7 +254,7 @@ def heartbeat(
     request: routing.Request[inputs.Nothing, inputs.Nothing, Pulse],
     heartbeats: fleet_agent_reports.Heartbeats,
 ) -> routing.Response:
-    """That the host lives, and what runs on it; answers which reports are known."""
+    """Report that the host is alive and what runs on it; the response lists the known reports."""
     body = request.body
     said = fleet_agent_reports.Heartbeat(
         host_id=host_of(request),
@@ -276,7 +277,7 @@ def manifest(
     reads: Reads,
     manifests: Manifests,
 ) -> routing.Response:
-    """What may run on a channel of the host, signed; 304 while it is the same."""
+    """Get the signed manifest of a channel of the host; 304 if it has not changed."""
     channel = request.path.channel
     _demand_channel(reads, host_of(request), channel)
     entry = manifests.serve(channel)
@@ -288,14 +289,14 @@ def release(
     reads: Reads,
     blobs: Blobs,
 ) -> routing.Response:
-    """The files of a release of the host's channels: paths, hashes, sizes, uris of references."""
+    """List the files of a release of the host's channels: paths, hashes, sizes, reference URIs."""
     return routing.Response(_content(reads, blobs, host_of(request), request.path.release_id))
 
 
 def blob(
     request: routing.Request[BlobPath, inputs.Nothing, inputs.Nothing], reads: Reads, blobs: Blobs
 ) -> routing.Response:
-    """The bytes of one file of a release, by their hash."""
+    """Download one file of a release, by its hash."""
     content = _content(reads, blobs, host_of(request), request.path.release_id)
     wanted = request.path.sha256
     listed = [file for file in content.files if file.sha256 == wanted and file.link is None]
@@ -313,7 +314,7 @@ def blob(
 
 
 def _content(reads: Reads, blobs: Blobs, host_id: str, release_id: str) -> protocol.ReleaseContent:
-    """Raises: NotFound: there is none, or it is not for this host."""
+    """Read the content of a release. Raises: NotFound: it does not exist for this host."""
     missing = NotFound(f"there is no release {release_id} for {host_id}", release_id=release_id)
     known = reads.find(release_rows.known_key(release_id), release_rows.KnownRelease)
     revision = None
@@ -343,16 +344,16 @@ def _scopes(reads: Reads, host_id: str) -> list[fleet_rows.ChannelScope]:
 
 
 def _demand_channel(reads: Reads, host_id: str, channel: str) -> None:
-    """Raises: NotFound."""
+    """Check that the host belongs to the channel. Raises: NotFound."""
     if all(scope.channel != channel for scope in _scopes(reads, host_id)):
         raise NotFound(f"{host_id} is in no channel {channel}", channel=channel)
 
 
-# ── where it runs ─────────────────────────────────────────────────────────────────────────────────
+# ── point reads ───────────────────────────────────────────────────────────────────────────────────
 
 
 async def _read(reads: Reads, read: Callable[[], T]) -> T:
-    """A point read: right here if the log is local, else in a thread."""
+    """Do a point read: on the event loop if the log is local, else in a thread."""
     return read() if reads.is_local else await _in_thread(read)
 
 

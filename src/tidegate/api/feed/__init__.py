@@ -1,1 +1,1 @@
-"""The log as clients follow it: one shared tail, pages, long polls and event streams."""
+"""The log for clients that follow it: one shared tail, pages, long polls and event streams."""

@@ -28,7 +28,7 @@ class CloudEvent(msgspec.Struct, frozen=True):
 
 
 def to_cloud_event(event: Event) -> CloudEvent:
-    """The event as CloudEvents 1.0 has it."""
+    """Convert an event to CloudEvents 1.0."""
     return CloudEvent(
         specversion="1.0",
         id=str(event.position),

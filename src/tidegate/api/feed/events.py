@@ -1,7 +1,7 @@
-"""The log as clients follow it: pages, long polls and streams, all from one shared tail.
+"""Events for clients that follow the log: pages, long polls and streams from one shared tail.
 
-An event's position is its id everywhere: ``after=``, ``Last-Event-ID``, the id of CloudEvents.
-Security events are shown to who may audit.
+The position of an event is its id everywhere: ``after=``, ``Last-Event-ID``, the CloudEvents id.
+Only users with the verb audit see security events.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidegate.web import authentication, inputs as web_inputs, routing
 from tidegate.web.as_of import AsOf, position_of
 
 WAIT_SECONDS_MAX = 60
-PAGES_MAX = 20  # read for one answer, where a filter leaves little of each
+PAGES_MAX = 20  # read for one response when a filter matches few events of each
 HEARTBEAT_SECONDS = 15.0
 RETRY_MILLISECONDS = 2_000
 
@@ -32,13 +32,12 @@ Name = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
 class Following(web_inputs.Input, frozen=True, kw_only=True):
-    """Which events, and from where on."""
+    """Which events to return, and from which position on."""
 
-    after: web_inputs.Position | None = (
-        None  # a stream without it starts at the end, a page at the beginning
-    )
+    # A stream without it starts at the end, a page at the beginning.
+    after: web_inputs.Position | None = None
     type: Annotated[tuple[Name, ...], Meta(max_length=32)] = ()
-    tag: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()  # all of them
+    tag: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()  # an event must have all of them
     limit: Annotated[int, Meta(ge=1, le=web_inputs.LIMIT_MAX)] = web_inputs.LIMIT_DEFAULT
     wait: Annotated[int, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0
     as_of: AsOf = ""
@@ -46,7 +45,7 @@ class Following(web_inputs.Input, frozen=True, kw_only=True):
 
 
 class EventsPage(Struct, frozen=True):
-    """Events in order; ``position`` is what comes as ``after`` next."""
+    """Events in order. Send ``position`` as ``after`` to get the next ones."""
 
     items: tuple[CloudEvent, ...]
     position: int
@@ -60,7 +59,7 @@ Asked = routing.Request[web_inputs.Nothing, Following, web_inputs.Nothing]
 async def follow(
     request: Asked, log: LogReader, accounts: Accounts, tail: Tail
 ) -> routing.Response:
-    """Events behind a position: at once, when there are some (wait=), or as a stream."""
+    """Events after a position: at once, by long poll (wait=), or as a stream."""
     query = request.query
     fits = _filter(request, log)
     await tail.refresh()
@@ -87,7 +86,7 @@ async def follow(
 
 
 def _start(request: Asked, tail: Tail) -> Position:
-    """Where a stream starts behind. Raises: InvalidInput."""
+    """The position that a stream starts after. Raises: InvalidInput."""
     given = request.arrived.headers.get(b"last-event-id")
     if given is not None:
         text = given.decode("latin-1")
@@ -102,7 +101,7 @@ def _start(request: Asked, tail: Tail) -> Position:
 
 
 def _filter(request: Asked, log: LogReader) -> Fits:
-    """Which events this client gets. Raises: InvalidInput: a type or tag that nothing has."""
+    """The filter of this client. Raises: InvalidInput: a type or tag that does not exist."""
     query = request.query
     audits = request.principal.may(Verb.AUDIT)
     types = frozenset(query.type)
@@ -130,11 +129,11 @@ async def _page(
     fits: Fits,
     upto: Position = POSITION_MAX,
 ) -> tuple[list[TailEntry], Position]:
-    """At most so many events that fit, and how far was looked."""
+    """Up to a limit of matching events, and the position up to which they were searched."""
     limit = request.query.limit
     found: list[TailEntry] = []
     for _ in range(PAGES_MAX):
-        entries = await _behind(request, log, tail, after)
+        entries = await _read_after(request, log, tail, after)
         for entry in entries:
             if entry.event.position > upto:
                 return found, after
@@ -148,10 +147,10 @@ async def _page(
     return found, after
 
 
-async def _behind(
+async def _read_after(
     request: Asked, log: LogReader, tail: Tail, after: Position
 ) -> Sequence[TailEntry]:
-    """The next events behind a position: from the ring, or from the store if that is too short."""
+    """The next events after a position, from the ring, or from the store if it is older."""
     tail = tail
     entries = tail.since(after)
     if entries is not None:
@@ -168,7 +167,7 @@ async def _behind(
 async def _wait(
     request: Asked, log: LogReader, tail: Tail, after: Position, fits: Fits
 ) -> tuple[list[TailEntry], Position]:
-    """Events that fit and come within the time that the client gives."""
+    """Wait for matching events, as long as the client asks."""
     tail = tail
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.query.wait
@@ -184,13 +183,13 @@ async def _wait(
 async def _stream(
     request: Asked, log: LogReader, accounts: Accounts, tail: Tail, after: Position, fits: Fits
 ) -> AsyncIterator[bytes]:
-    """Everything behind a position, then everything that comes, until one side ends it."""
+    """Yield all events after a position, then new ones, until client or server ends the stream."""
     tail = tail
     watch = authentication.CredentialWatch(accounts, request.principal)
     with tail.subscribed():
         yield b"retry: %d\n: open\n\n" % RETRY_MILLISECONDS
         while not tail.stopped:
-            entries = await _behind(request, log, tail, after)
+            entries = await _read_after(request, log, tail, after)
             if not await watch.holds(entry.event for entry in entries):
                 return
             if entries:
@@ -201,7 +200,7 @@ async def _stream(
                 if len(entries) == web_inputs.LIMIT_MAX:
                     continue
             if after < tail.position and not entries:
-                after = tail.position  # nothing of the filter lies in between
+                after = tail.position  # no event in between matches the filter
             if not await tail.changed(HEARTBEAT_SECONDS):
                 yield b"id: %d\n: alive\n\n" % after
 

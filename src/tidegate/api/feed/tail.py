@@ -1,11 +1,11 @@
-"""The end of the log, followed once per process and shared by everybody who waits for it.
+"""Follows the end of the log once per process, for all clients that wait for new events.
 
     store ──feed──▶ Tail ──▶ ring of the newest events, each encoded once
-                      └──▶ one signal ──▶ every subscriber looks at the ring from where it stands
+                      └──▶ one signal ──▶ every subscriber reads the ring from its own position
 
-Own commits nudge it; those of other processes are found by polling. While nobody waits for its end,
-what agents report is read a little later, and together. Who is further back than the ring reaches
-reads the store until it has caught up.
+Commits of this process wake it up; those of other processes are found by polling. While no client
+waits, events reported by agents are read a little later, in batches. A subscriber that has fallen
+behind the ring reads from the store until it catches up.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from tidegate.errors import Unavailable
 from tidegate.kernel.model import Event, Position
 
 POLL_SECONDS = 0.5
-GATHER_SECONDS = 0.005  # between two looks: what a burst of commits appends is read together
-LEISURE_SECONDS = 0.1  # until a look for reports while nobody waits
+GATHER_SECONDS = 0.005  # between two reads, so that a burst of commits is read at once
+LEISURE_SECONDS = 0.1  # until reports are read while no client waits
 PAGE = 500
 RING_MAX = 4_096
 RING_BYTES_MAX = 32 * 1024 * 1024
 
 
 class TailEntry:
-    """An event of the ring; its envelope is encoded when somebody first wants it."""
+    """An event in the ring. Its envelope is encoded on first use."""
 
     __slots__ = ("_json", "_sse", "event")
 
@@ -49,7 +49,7 @@ class TailEntry:
 
     @property
     def sse(self) -> bytes:
-        """The event as a part of a stream of server-sent events."""
+        """The event in the format of server-sent events."""
         if self._sse is None:
             event = self.event
             head = f"id: {event.position}\nevent: tidegate.{event.type}\ndata: "
@@ -58,24 +58,26 @@ class TailEntry:
 
 
 class Tail:
-    """Follows the log on one event loop. Everything but ``nudge`` is called on that loop."""
+    """Follows the log on one event loop. Call all methods but ``nudge`` on that loop."""
 
     def __init__(self, log: LogReader, listeners: list[Callable[[], None]]) -> None:
         self._log = log
-        self._listeners = listeners  # are called after each commit of this process
+        self._listeners = listeners  # called after each commit of this process
         self.subscribers = 0
         self.position: Position = 0
         self._ring: deque[TailEntry] = deque()
         self._bytes = 0
-        self._floor: Position = 0  # the ring holds all events behind this position
+        self._floor: Position = 0  # the ring holds all events after this position
         self._changed: asyncio.Future[None] | None = None
-        self._nudged = asyncio.Event()
-        self._waiting = 0  # for the next change
-        self._later: asyncio.TimerHandle | None = None  # the look at reports that nobody waits for
+        self._woken = asyncio.Event()
+        self._waiting = 0  # subscribers that wait for the next change
+        # The delayed read while no client waits.
+        self._delayed_wake: asyncio.TimerHandle | None = None
         self._reading = asyncio.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
-        self.watchers: list[Callable[[Sequence[TailEntry]], None]] = []  # called with what is new
+        # Called with the new events.
+        self.watchers: list[Callable[[Sequence[TailEntry]], None]] = []
         self.stopped = False
 
     async def start(self) -> None:
@@ -88,16 +90,16 @@ class Tail:
         self._task = asyncio.create_task(self._follow())
 
     def stop(self) -> None:
-        """Wake everybody for the last time: streams end."""
+        """Wake up all subscribers one last time, so that their streams end."""
         self.stopped = True
         if self.nudge in self._listeners:
             self._listeners.remove(self.nudge)
         if self._task is not None:
             self._task.cancel()
-        if self._later is not None:
-            self._later.cancel()
+        if self._delayed_wake is not None:
+            self._delayed_wake.cancel()
         self._signal()
-        self._tell(())
+        self._notify_watchers(())
 
     @contextmanager
     def subscribed(self) -> Iterator[None]:
@@ -109,24 +111,24 @@ class Tail:
             self.subscribers -= 1
 
     def nudge(self) -> None:
-        """Something was committed in this process; from any thread."""
+        """Note that this process committed something. May be called from any thread."""
         if self._loop is not None and not self.stopped:
-            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
-                self._loop.call_soon_threadsafe(self._nudged.set)
+            with suppress(RuntimeError):  # the loop is closed: there are no subscribers any more
+                self._loop.call_soon_threadsafe(self._woken.set)
 
     def hint(self) -> None:
-        """Reports became durable; on the loop."""
+        """Note that reports became durable. Call it on the loop."""
         if self._waiting:
-            self._nudged.set()
-        elif self._later is None and self._loop is not None and not self.stopped:
-            self._later = self._loop.call_later(LEISURE_SECONDS, self._look)
+            self._woken.set()
+        elif self._delayed_wake is None and self._loop is not None and not self.stopped:
+            self._delayed_wake = self._loop.call_later(LEISURE_SECONDS, self._wake)
 
-    def _look(self) -> None:
-        self._later = None
-        self._nudged.set()
+    def _wake(self) -> None:
+        self._delayed_wake = None
+        self._woken.set()
 
     def since(self, after: Position) -> Sequence[TailEntry] | None:
-        """The events behind this position; None: further back than the ring reaches."""
+        """The events after a position; None: the ring starts later."""
         if after >= self.position:
             return ()
         if after < self._floor:
@@ -140,12 +142,12 @@ class Tail:
         return found
 
     async def changed(self, seconds: float) -> bool:
-        """Wait until something was appended; False: nothing in so many seconds, or it stopped."""
+        """Wait for new events. Return False after a timeout, or when the tail stopped."""
         if self.stopped or self._changed is None:
             return False
-        if self._later is not None:
-            self._later.cancel()
-            self._look()
+        if self._delayed_wake is not None:
+            self._delayed_wake.cancel()
+            self._wake()
         self._waiting += 1
         try:
             done, _ = await asyncio.wait((self._changed,), timeout=seconds)
@@ -154,7 +156,7 @@ class Tail:
         return bool(done) and not self.stopped
 
     async def reached(self, position: Position, seconds: float) -> bool:
-        """Wait until the log is at this position."""
+        """Wait until the log reaches a position. Return False after a timeout."""
         deadline = asyncio.get_running_loop().time() + seconds
         while self.position < position:
             left = deadline - asyncio.get_running_loop().time()
@@ -166,14 +168,14 @@ class Tail:
         assert self._loop is not None
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._nudged.wait(), POLL_SECONDS)
-            self._nudged.clear()
-            with suppress(Unavailable):  # the store is away: asked again at the next poll
+                await asyncio.wait_for(self._woken.wait(), POLL_SECONDS)
+            self._woken.clear()
+            with suppress(Unavailable):  # the store is unavailable: retry at the next poll
                 await self._read_on()
             await asyncio.sleep(GATHER_SECONDS)
 
     async def refresh(self) -> None:
-        """Read on now: whoever was told of a commit finds it, however busy this process is.
+        """Read new events now, so that a client that knows of a commit finds it.
 
         Raises:
             Unavailable.
@@ -181,7 +183,7 @@ class Tail:
         await self._read_on()
 
     async def _read_on(self) -> None:
-        async with self._reading:  # two readers would append the same events twice
+        async with self._reading:  # two concurrent readers would append the same events twice
             await self._read_to_the_end()
 
     async def _read_to_the_end(self) -> None:
@@ -204,9 +206,9 @@ class Tail:
             self._floor = gone.event.position
         self.position = events[-1].position
         self._signal()
-        self._tell(entries)
+        self._notify_watchers(entries)
 
-    def _tell(self, entries: Sequence[TailEntry]) -> None:
+    def _notify_watchers(self, entries: Sequence[TailEntry]) -> None:
         for watcher in self.watchers:
             watcher(entries)
 

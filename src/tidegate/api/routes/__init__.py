@@ -1,4 +1,4 @@
-"""Every route of the server, in one list that one can read."""
+"""Every route of the server, in one list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Budgets: how many hosts may be disrupted at once, whatever rolls out."""
+"""Budgets: limits on how many hosts may be in flight at once, over all rollouts."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class BudgetPath(inputs.Input, frozen=True):
 
 
 class Bound(inputs.Input, frozen=True, kw_only=True):
-    """A number, a share of the hosts, or both: then the smaller one counts."""
+    """A number, a percentage of the hosts, or both: then the smaller one counts."""
 
     selector: SelectorText
     max_in_flight: Annotated[int, Meta(ge=1, le=100_000)] | None = None
     max_in_flight_pct: Annotated[int, Meta(ge=1, le=100)] | None = None
-    removed: bool = False  # take the bound away instead
+    removed: bool = False  # remove the budget
 
 
 class BudgetShown(rows.Budget, frozen=True, kw_only=True):
@@ -38,7 +38,7 @@ def list_all(
     reads: Reads,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """All budgets, and how much of each is taken now."""
+    """List all budgets, and how much of each is used now."""
     found = reads.range(rows.BUDGETS, after=cursors.after(request), limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [
@@ -54,7 +54,7 @@ def put(
     budgets: BudgetOperations,
     reads: Reads,
 ) -> routing.Response:
-    """Bound how many of some hosts are in flight at once."""
+    """Limit how many hosts of a selector are in flight at once."""
     body, budget_id = request.body, request.path.budget_id
     if body.removed:
         position = budgets.remove(request.caller, budget_id)
@@ -76,7 +76,7 @@ def put(
 def remove(
     request: routing.Request[BudgetPath, inputs.Nothing, inputs.Nothing], budgets: BudgetOperations
 ) -> routing.Response:
-    """Take a bound away."""
+    """Remove a budget."""
     position = budgets.remove(request.caller, request.path.budget_id)
     return routing.Response(shapes.Written(position), position=position)
 

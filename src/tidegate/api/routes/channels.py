@@ -1,43 +1,30 @@
-"""Channels: which release is authoritative for which hosts, and how it reaches them.
+"""Channels: which release each one's hosts run, and how it reaches them.
 
-What they are pinned to is moved in ``promotions``.
+The routes that move a channel's pin are in ``promotions``.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 
 from tidegate import decoders
+from tidegate.api.routes import channel_documents
 from tidegate.api.routes.releases import Happened, ScopeName
-from tidegate.clock import Clock
-from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
-from tidegate.control.operations.automation import AutomationOperations
 from tidegate.control.operations.channels import ChannelOperations
-from tidegate.control.operations.promotion import Promotions
+from tidegate.control.operations.promotion_planning import Promotions
 from tidegate.control.operations.protection import RequestShown
 from tidegate.control.queries import history, log_reader
 from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
-from tidegate.control.queries.edges import edge_of
-from tidegate.control.queries.people import PeopleNames
-from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.queries.reads import Reads
 from tidegate.domain.access import roles, scopes, steps
 from tidegate.domain.channels import default_policy, facts, refusals, rows as channel_rows, slices
 from tidegate.domain.fleet.refusals import InvalidSelector, SelectorOverlap
-from tidegate.domain.gates.automation import Automation
-from tidegate.domain.gates.checks import list_overrides
-from tidegate.domain.gates.edges import EdgeVerdict
 from tidegate.domain.planner import Plan
-from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.requests.refusals import BreakGlassForbidden, NobodyElseApproves
-from tidegate.domain.rollouts.rows import Rollout, RolloutTally, rollout_key, tally_key
-from tidegate.domain.windows import evaluation, rows as window_rows
 from tidegate.errors import StaleVersion
-from tidegate.kernel.model import Position
 from tidegate.web import inputs, paging, routing, shapes
 from tidegate.web.as_of import AsOfQuery, position_of
 
@@ -49,7 +36,7 @@ PackageName = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 SelectorText = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
 
 
-# ── what comes ────────────────────────────────────────────────────────────────────────────────────
+# ── request bodies ────────────────────────────────────────────────────────────────────────────────
 
 
 class WaveGiven(facts.WaveSpec, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -70,8 +57,8 @@ class EdgeGiven(facts.ChannelEdge, frozen=True, forbid_unknown_fields=True):
 
 
 class PolicyGiven(facts.ChannelPolicy, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A rollout policy; a member that it does not have is a fault. An edge that is a channel's name
-    alone asks for the success of the release there. Its defaults are those of the default policy.
+    """A rollout policy. An unknown member is an error. An edge that is only a channel's name
+    requires that the release succeeded there. Its defaults are those of the default policy.
     """
 
     waves: tuple[WaveGiven, ...] = _DEFAULT_WAVES
@@ -92,7 +79,7 @@ class NewChannel(inputs.Input, frozen=True, kw_only=True):
 
 
 class ChannelChange(inputs.Input, frozen=True, kw_only=True):
-    """What is left out stays."""
+    """Members that are left out do not change."""
 
     selector: SelectorText | None = None
     policy: PolicyGiven | None = None
@@ -114,122 +101,8 @@ class ReasonBody(inputs.Input, frozen=True, kw_only=True):
     reason: Reason
 
 
-# ── what goes ─────────────────────────────────────────────────────────────────────────────────────
-
-
-class EdgeShown(msgspec.Struct, frozen=True):
-    """A channel that comes first, and whether it holds back the release that is pinned here."""
-
-    channel: str
-    require: facts.EdgeRequires
-    soak_seconds: int
-    blocks: bool
-    reason: str
-    until: datetime | None  # when it opens by itself
-
-
-class ChannelListed(channel_rows.Channel, frozen=True, kw_only=True):
-    version: int
-
-
-class ChannelShown(channel_rows.Channel, frozen=True, kw_only=True):
-    """A channel with its pin, the rollout that hosts follow, and what comes before it."""
-
-    version: int
-    pin: Actual | None = None
-    confidence: str | None = None
-    active_state: str | None = None
-    held_by_name: str | None = None  # None: not held, erased, or no person
-    edges: tuple[EdgeShown, ...] = ()
-    automation: tuple[Automation, ...] = ()  # what it does by itself now, or why nothing
-    windows: tuple[str, ...] = ()  # the maintenance windows that cover it, by id
-    overrides: tuple[str, ...] = ()  # who overrode which gate for the newest rollout, until when
-
-
 def scope_of(request: routing.Request[ChannelPath, Any, Any]) -> str:
     return scopes.channel_scope(request.path.channel)
-
-
-def demand(reads: Reads, channel: str) -> Found[channel_rows.Channel]:
-    """The channel's row. Raises: ChannelNotFound."""
-    found = reads.find(channel_rows.channel_key(channel), channel_rows.Channel)
-    if found is None:
-        raise refusals.ChannelNotFound(channel)
-    return found
-
-
-@dataclass(frozen=True)
-class ChannelDocuments:
-    """Channels as the API shows them."""
-
-    reads: Reads
-    log: log_reader.LogReader
-    row_history: RowHistory
-    fleet_reader: FleetReader
-    clock: Clock
-    automation: AutomationOperations
-    people: PeopleNames
-
-    def show(self, found: Found[channel_rows.Channel]) -> routing.Response:
-        """A channel as it stands, with the rows beside it."""
-        row = found.row
-        keys: list[Any] = [(actual_key(row.channel), Actual)]
-        if row.active_rollout_id is not None:
-            keys.append((rollout_key(row.active_rollout_id), Rollout))
-        pin, *active = self.reads.find_all(*keys)
-        now = self.clock()
-        windows = [
-            item
-            for item in self.reads.iterate(window_rows.WINDOWS)
-            if evaluation.covers_channel(item.row, row.channel, row.package)
-        ]
-        edges = [edge_of(self.fleet_reader, row, pin, edge, now) for edge in row.policy.edges]
-        body = ChannelShown(
-            **msgspec.structs.asdict(row),
-            version=found.version,
-            pin=None if pin is None else pin.row,
-            confidence=None if pin is None else pin.row.confidence.level,
-            active_state=active[0].row.state if active and active[0] is not None else None,
-            held_by_name=self.people.find_name(row.held_by),
-            edges=tuple(map(self._edge, row.policy.edges, edges)),
-            automation=tuple(
-                msgspec.structs.replace(item, sentence=self.people.name_in(item.sentence))
-                for item in self.automation.show(row)
-            ),
-            windows=tuple(item.row.window_id for item in windows),
-            overrides=self._overrides(row, now),
-        )
-        return routing.Response(body, version=found.version)
-
-    def _overrides(self, row: channel_rows.Channel, now: datetime) -> tuple[str, ...]:
-        if row.newest_rollout_id is None:
-            return ()
-        tally = self.reads.find(tally_key(row.newest_rollout_id), RolloutTally)
-        said = () if tally is None else list_overrides(tally.row, now)
-        return tuple(self.people.name_in(sentence) for sentence, _ in said)
-
-    def show_written(
-        self,
-        channel: str,
-        position: Position,
-    ) -> routing.Response:
-        """The channel as a command left it: a repeat, too, gets the first answer."""
-        found = demand(self.reads, channel)
-        if found.version > position:
-            found = history.channel_at(self.log, self.row_history, channel, position) or found
-        answer = self.show(found)
-        answer.position = position
-        return answer
-
-    def _edge(self, edge: facts.ChannelEdge, found: EdgeVerdict) -> EdgeShown:
-        return EdgeShown(
-            channel=edge.channel,
-            require=edge.require,
-            soak_seconds=edge.soak_seconds,
-            blocks=not found.passed,
-            reason=self.people.name_in(found.reason),
-            until=found.until,
-        )
 
 
 # ── channels ──────────────────────────────────────────────────────────────────────────────────────
@@ -240,13 +113,13 @@ def list_all(
     reads: Reads,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """The channels that you may read, by name."""
+    """List the channels that you may read, by name."""
     found = reads.range(
         channel_rows.CHANNELS, after=cursors.after(request), limit=request.query.limit
     )
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [
-        ChannelListed(**msgspec.structs.asdict(item.row), version=item.version)
+        channel_documents.ChannelListed(**msgspec.structs.asdict(item.row), version=item.version)
         for item in found
         if request.principal.may(roles.Verb.READ, scopes.channel_scope(item.row.channel))
     ]
@@ -255,21 +128,21 @@ def list_all(
 
 def get(
     request: routing.Request[ChannelPath, AsOfQuery, inputs.Nothing],
-    documents: ChannelDocuments,
+    documents: channel_documents.ChannelDocuments,
     reads: Reads,
     log: log_reader.LogReader,
     row_history: RowHistory,
 ) -> routing.Response:
-    """A channel: pin, confidence, rollout, and which edges block; as_of shows what was."""
+    """Get a channel: pin, confidence, rollout and blocking edges; as_of shows an earlier state."""
     channel = request.path.channel
     if not request.query.as_of:
-        return documents.show(demand(reads, channel))
+        return documents.show(channel_documents.demand(reads, channel))
     position = position_of(log, request.query.as_of)
     found = history.channel_at(log, row_history, channel, position)
     if found is None:
         raise refusals.ChannelNotFound(channel)
     pin = history.pinned_at(row_history, channel, position)
-    body = ChannelShown(
+    body = channel_documents.ChannelShown(
         **msgspec.structs.asdict(found.row),
         version=found.version,
         pin=None if pin is None else pin.row,
@@ -280,10 +153,10 @@ def get(
 
 def create(
     request: routing.Request[inputs.Nothing, inputs.Nothing, NewChannel],
-    documents: ChannelDocuments,
+    documents: channel_documents.ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
-    """Let a package reach the hosts of a selector. Without a policy it gets the default policy."""
+    """Create a channel: a package, a selector, and a policy, or else the default policy."""
     body = request.body
     position = channels.create(
         request.caller,
@@ -297,7 +170,7 @@ def create(
 
 def edit(
     request: routing.Request[ChannelPath, inputs.Nothing, ChannelChange],
-    documents: ChannelDocuments,
+    documents: channel_documents.ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
     """Change the hosts or the policy of a channel; open rollouts keep their plan."""
@@ -316,7 +189,7 @@ decoders.build(facts.ChannelPolicy)
 
 
 def _policy(given: PolicyGiven) -> facts.ChannelPolicy:
-    """The policy as it is stored: defaults, and an edge that is a name alone, are written out."""
+    """The policy as it is stored: with all defaults, and edges as objects."""
     members = {
         name: msgspec.to_builtins(value) for name, value in msgspec.structs.asdict(given).items()
     }
@@ -324,23 +197,23 @@ def _policy(given: PolicyGiven) -> facts.ChannelPolicy:
     return decoders.convert(members | {"edges": edges}, facts.ChannelPolicy)
 
 
-# ── steering ──────────────────────────────────────────────────────────────────────────────────────
+# ── commands ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def delete(
     request: routing.Request[ChannelPath, inputs.Nothing, ReasonBody], channels: ChannelOperations
 ) -> routing.Response:
-    """Delete a channel that nothing uses. Its history stays."""
+    """Delete a channel that nothing uses. Its history is kept."""
     position = channels.delete(request.caller, request.path.channel, request.body.reason)
     return routing.Response(shapes.Written(position), position=position)
 
 
 def hold(
     request: routing.Request[ChannelPath, inputs.Nothing, ReasonBody],
-    documents: ChannelDocuments,
+    documents: channel_documents.ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
-    """No promotion and no order on the channel until the hold is released."""
+    """Hold a channel: no promotions and no orders until the hold is released."""
     channel = request.path.channel
     position = channels.hold(request.caller, channel, request.body.reason)
     return documents.show_written(channel, position)
@@ -348,10 +221,10 @@ def hold(
 
 def unhold(
     request: routing.Request[ChannelPath, inputs.Nothing, ReasonBody],
-    documents: ChannelDocuments,
+    documents: channel_documents.ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
-    """Let the channel go."""
+    """Release the hold of a channel."""
     channel = request.path.channel
     position = channels.unhold(request.caller, channel, request.body.reason)
     return documents.show_written(channel, position)
@@ -359,10 +232,10 @@ def unhold(
 
 def protect(
     request: routing.Request[ChannelPath, inputs.Nothing, ProtectionGiven],
-    documents: ChannelDocuments,
+    documents: channel_documents.ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
-    """Ask for a second person to move the channel forward, to loosen it or to bypass something."""
+    """Require a second person to move the channel forward, loosen it, or bypass a gate."""
     channel, body = request.path.channel, request.body
     protection = facts.ChannelProtection(
         approvals=body.approvals,
@@ -375,10 +248,10 @@ def protect(
 
 def unprotect(
     request: routing.Request[ChannelPath, inputs.Nothing, ReasonBody],
-    documents: ChannelDocuments,
+    documents: channel_documents.ChannelDocuments,
     channels: ChannelOperations,
 ) -> routing.Response:
-    """Let one person do everything on the channel again; this needs a second person itself."""
+    """Remove the protection of a channel; this needs a second person itself."""
     channel = request.path.channel
     position = channels.protect(request.caller, channel, None, request.body.reason)
     return documents.show_written(channel, position)
@@ -390,9 +263,9 @@ def happened(
     scope_history: history.ScopeHistory,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """What was authoritative on the channel, when, and on what evidence, in the log's order."""
+    """List the changes of the channel's pin and their evidence, in the log's order."""
     channel = request.path.channel
-    demand(reads, channel)
+    channel_documents.demand(reads, channel)
     after = int(cursors.after(request) or "0")
     limit = request.query.limit
     found = scope_history.list(channel, after=after, limit=limit)
@@ -403,7 +276,7 @@ def happened(
 def plan(
     request: routing.Request[ChannelPath, inputs.ReadQuery, inputs.Nothing], promotions: Promotions
 ) -> routing.Response:
-    """By which plan a release would reach the channel's hosts now; nothing changes."""
+    """Show the plan that a release would get on the channel now; nothing changes."""
     return routing.Response(promotions.plan(request.path.channel).plan)
 
 
@@ -415,7 +288,7 @@ ROUTES = (
         "/v1/channels",
         list_all,
         routing.requires_somewhere(roles.Verb.READ),
-        shapes.Listed[ChannelListed],
+        shapes.Listed[channel_documents.ChannelListed],
     ),
     routing.Route(
         "POST",
@@ -424,7 +297,7 @@ ROUTES = (
         routing.requires_step(
             steps.CREATE_CHANNEL, lambda request: scopes.channel_scope(request.body.channel)
         ),
-        ChannelShown,
+        channel_documents.ChannelShown,
         status=201,
         errors=(*_CLAIMS, refusals.ChannelExists, refusals.ChannelNameUsed),
     ),
@@ -433,7 +306,7 @@ ROUTES = (
         "/v1/channels/{channel}",
         get,
         _READ,
-        ChannelShown,
+        channel_documents.ChannelShown,
         cached=True,
         errors=(refusals.ChannelNotFound, HistoryTooLong),
     ),
@@ -442,7 +315,7 @@ ROUTES = (
         "/v1/channels/{channel}",
         edit,
         routing.requires_step(steps.EDIT_CHANNEL, scope_of),
-        ChannelShown,
+        channel_documents.ChannelShown,
         guard=steps.EDIT_CHANNEL.version,
         requests=RequestShown,
         errors=(*_CLAIMS, refusals.ChannelNotFound, StaleVersion, BreakGlassForbidden),
@@ -463,7 +336,7 @@ ROUTES = (
         "/v1/channels/{channel}/hold",
         hold,
         routing.requires_step(steps.HOLD_CHANNEL, scope_of),
-        ChannelShown,
+        channel_documents.ChannelShown,
         urgent=steps.HOLD_CHANNEL.urgent,
         errors=(refusals.ChannelNotFound,),
         dry_run=True,
@@ -473,7 +346,7 @@ ROUTES = (
         "/v1/channels/{channel}/unhold",
         unhold,
         routing.requires_step(steps.UNHOLD_CHANNEL, scope_of),
-        ChannelShown,
+        channel_documents.ChannelShown,
         requests=RequestShown,
         errors=(refusals.ChannelNotFound, BreakGlassForbidden),
         dry_run=True,
@@ -483,7 +356,7 @@ ROUTES = (
         "/v1/channels/{channel}/protect",
         protect,
         routing.requires_step(steps.PROTECT_CHANNEL, scope_of),
-        ChannelShown,
+        channel_documents.ChannelShown,
         requests=RequestShown,
         errors=(refusals.ChannelNotFound, NobodyElseApproves, BreakGlassForbidden),
         dry_run=True,
@@ -493,7 +366,7 @@ ROUTES = (
         "/v1/channels/{channel}/unprotect",
         unprotect,
         routing.requires_step(steps.PROTECT_CHANNEL, scope_of),
-        ChannelShown,
+        channel_documents.ChannelShown,
         requests=RequestShown,
         errors=(refusals.ChannelNotFound, BreakGlassForbidden),
         dry_run=True,

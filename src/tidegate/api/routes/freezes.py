@@ -1,4 +1,4 @@
-"""Freezes: times in which nothing is dispatched, on some channels or on all."""
+"""Freezes: times in which no orders are sent, on some channels or on all."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class FreezePath(inputs.Input, frozen=True):
 
 
 class NewFreeze(inputs.Input, frozen=True, kw_only=True):
-    """None named: all channels. Without an end it holds until somebody ends it."""
+    """Without channels it freezes all of them. Without an end it lasts until it is ended."""
 
     reason: Reason
     channels: Annotated[tuple[ScopeName, ...], Meta(max_length=slices.FROZEN_MAX)] = ()
@@ -36,7 +36,7 @@ class NewFreeze(inputs.Input, frozen=True, kw_only=True):
 
 class FreezeShown(rows.Freeze, frozen=True, kw_only=True):
     version: int
-    operator_name: str | None = None  # None: erased, or no person
+    operator_name: str | None = None  # null: erased, or not a person
 
 
 def list_all(
@@ -45,7 +45,7 @@ def list_all(
     cursors: paging.Cursors,
     people: PeopleNames,
 ) -> routing.Response:
-    """The freezes that hold now."""
+    """List the freezes that are in effect now."""
     found = reads.range(rows.FREEZES, after=cursors.after(request), limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [_shown(item, people) for item in found if _may_see(request.principal, item.row)]
@@ -53,7 +53,7 @@ def list_all(
 
 
 def _may_see(principal: principals.Principal, row: rows.Freeze) -> bool:
-    """One of all channels concerns everybody."""
+    """A freeze of all channels is visible to everyone."""
     return not row.channels or any(
         principal.may(roles.Verb.READ, scope) for scope in list_scopes(row.channels)
     )
@@ -70,7 +70,7 @@ def _shown(found: Found[rows.Freeze], people: PeopleNames) -> FreezeShown:
 def start(
     request: routing.Request[inputs.Nothing, inputs.Nothing, NewFreeze], freezes: FreezeOperations
 ) -> routing.Response:
-    """Dispatch nothing on these channels from now on."""
+    """Send no orders on these channels from now on."""
     body = request.body
     started = freezes.start(
         request.caller,
@@ -86,14 +86,14 @@ def start(
 def end(
     request: routing.Request[FreezePath, inputs.Nothing, ReasonBody], freezes: FreezeOperations
 ) -> routing.Response:
-    """Dispatch again."""
+    """End a freeze."""
     freeze_id, reason = request.path.freeze_id, request.body.reason
     position = freezes.end(request.caller, freeze_id, reason)
     return routing.Response(shapes.Written(position), position=position)
 
 
 def _of_new(request: routing.Request[inputs.Nothing, inputs.Nothing, NewFreeze]) -> str:
-    """The first of its scopes; the operation asks for all of them."""
+    """The first scope of the freeze; the operation checks all of them."""
     return list_scopes(request.body.channels)[0]
 
 
@@ -120,7 +120,7 @@ ROUTES = (
         "POST",
         "/v1/freezes/{freeze_id}/end",
         end,
-        routing.requires_step(steps.END_FREEZE, None),  # the operation asks on each of its channels
+        routing.requires_step(steps.END_FREEZE, None),  # the operation checks each of its channels
         shapes.Written,
         requests=RequestShown,
         errors=(refusals.FreezeNotFound, BreakGlassForbidden),

@@ -1,4 +1,4 @@
-"""Hosts: found by label, looked at, enrolled, labelled, revoked, retired, explained."""
+"""Hosts: list, show, explain, enroll, label, revoke and retire them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Annotated, Any
 
 from msgspec import Meta, field, structs
 
-from tidegate.api.routes.channels import ReasonBody, demand
+from tidegate.api.routes import channel_documents
+from tidegate.api.routes.channels import ReasonBody
 from tidegate.api.routes.releases import ScopeName
 from tidegate.clock import Clock
 from tidegate.control.fleet import enrollment, reader
@@ -33,7 +34,7 @@ from tidegate.kernel.model import Position
 from tidegate.web import inputs as web_inputs, paging, routing, shapes
 
 PAGES_MAX = 20
-RECORDS_MAX = 50  # of a host that are shown with it
+RECORDS_MAX = 50  # rollouts of a host that are shown with it
 LABELS_MAX = 64
 SILENT_SECONDS_MAX = 10 * 365 * 86_400
 
@@ -47,26 +48,27 @@ class HostPath(web_inputs.Input, frozen=True):
 
 class HostFilter(web_inputs.Paging, frozen=True, kw_only=True):
     status: Annotated[str, Meta(pattern="^(enrolled|revoked|retired)$")] | None = None
-    selector: Annotated[str, Meta(max_length=1_024)] | None = None  # of labels: app=web,!canary
+    # A label selector: app=web,!canary.
+    selector: Annotated[str, Meta(max_length=1_024)] | None = None
     channel: ScopeName | None = None
     runs: Annotated[str, Meta(max_length=128)] | None = None  # a release: web.3
     silent_seconds: Annotated[int, Meta(ge=0, le=SILENT_SECONDS_MAX)] | None = None
-    # not heard for so long; 0: those that count as silent
-    old_agent: bool = False  # whose agent should be upgraded
+    # no heartbeat for so long; 0: those that count as silent
+    old_agent: bool = False  # only hosts whose agent should be upgraded
 
 
 class Invitation(web_inputs.Input, frozen=True, kw_only=True):
     host_id: HostId
-    labels: Labels | None = None  # None: those that it had before
+    labels: Labels | None = None  # null: those that it had before
 
 
 class ReEnrollment(web_inputs.Input, frozen=True, kw_only=True):
-    labels: Labels | None = None  # None: those that it has
+    labels: Labels | None = None  # null: those that it has
     reason: Annotated[str, Meta(max_length=1_024)] = ""
 
 
 class Labelling(web_inputs.Input, frozen=True, kw_only=True):
-    """All labels that the host shall have."""
+    """All labels that the host gets."""
 
     labels: Labels
 
@@ -75,27 +77,27 @@ class HostListed(fleet_rows.Host, frozen=True, kw_only=True):
     version: int
     last_seen_at: datetime | None = None
     agent_version: str = ""
-    agent_too_old: bool = False  # it should be upgraded
-    releases: tuple[HostRelease, ...] = ()  # what its channels want, and what it runs
+    agent_too_old: bool = False  # the agent should be upgraded
+    releases: tuple[HostRelease, ...] = ()  # what its channels are pinned to, and what it runs
 
 
 class HostShown(fleet_rows.Host, frozen=True, kw_only=True):
-    """A host: its channels, when it was heard, what runs there, and what it went through."""
+    """A host: its channels, its last heartbeat, what it runs, and its rollouts."""
 
     version: int
     channels: tuple[str, ...] = ()
-    releases: tuple[HostRelease, ...] = ()  # what its channels want, and what it runs
+    releases: tuple[HostRelease, ...] = ()  # what its channels are pinned to, and what it runs
     last_seen_at: datetime | None = None
     agent_version: str = ""
     agent_too_old: bool = False
     current_closures: dict[str, str] = field(default_factory=dict)
-    facts: protocol.HostFacts | None = None  # what the host says of its machine; nothing checks it
-    facts_refused: str = ""  # why the facts that selectors may use are not its labels
-    order: str | None = None  # the rollout that it is busy with
+    facts: protocol.HostFacts | None = None  # what the host reports of its machine; not verified
+    facts_refused: str = ""  # why the facts for selectors did not become labels
+    order: str | None = None  # the rollout of its current order
     records: tuple[host_rows.HostRecord, ...] = ()
 
 
-# ── looking ───────────────────────────────────────────────────────────────────────────────────────
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def list_all(
@@ -105,7 +107,7 @@ def list_all(
     clock: Clock,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """The hosts by name: all, or of a channel or release, silent, or with an old agent."""
+    """List hosts by name: all, or by channel, release, silence or old agent."""
     criteria = _criteria(request.query, reads, host_lists, clock())
     after = cursors.after(request)
     found, last = _matching(host_lists, reads, criteria, after, request.query.limit)
@@ -117,7 +119,7 @@ def list_all(
 def _matching(
     host_lists: HostLists, reads: Reads, criteria: HostCriteria, after: str, limit: int
 ) -> tuple[list[tuple[Found[fleet_rows.Host], fleet_rows.Liveness | None]], str | None]:
-    """Hosts that match, and after which one the next page starts; None: there is none."""
+    """The hosts that match, and the id that the next page starts after; None: the last page."""
     matching: list[tuple[Found[fleet_rows.Host], fleet_rows.Liveness | None]] = []
     for _ in range(PAGES_MAX):
         page = reads.range(fleet_rows.HOSTS, after=after, limit=web_inputs.LIMIT_MAX)
@@ -133,10 +135,10 @@ def _matching(
 def _criteria(
     query: HostFilter, reads: Reads, host_lists: HostLists, now: datetime
 ) -> HostCriteria:
-    """Raises: InvalidSelector, ChannelNotFound, NotFound."""
+    """Convert the query to criteria. Raises: InvalidSelector, ChannelNotFound, NotFound."""
     texts = [] if query.selector is None else [query.selector]
     if query.channel is not None:
-        texts.append(demand(reads, query.channel).row.selector)
+        texts.append(channel_documents.demand(reads, query.channel).row.selector)
     digest, channels = None, frozenset[str]()
     if query.runs is not None:
         digest, channels = host_lists.running(query.runs)
@@ -171,12 +173,12 @@ def _listed(
 def get(
     request: routing.Request[HostPath, web_inputs.ReadQuery, web_inputs.Nothing], reads: Reads
 ) -> routing.Response:
-    """A host: labels, channels, when it last reported, its rollouts."""
+    """Get a host: labels, channels, last report and rollouts."""
     return _shown(reads, request.path.host_id)
 
 
 def _shown(reads: Reads, host_id: str) -> routing.Response:
-    """Raises: HostNotFound."""
+    """The document of one host. Raises: HostNotFound."""
     host, fleet, live, order = reads.find_all(
         (fleet_rows.host_key(host_id), fleet_rows.Host),
         (fleet_rows.fleet_key(), fleet_rows.Fleet),
@@ -194,12 +196,12 @@ def _shown(reads: Reads, host_id: str) -> routing.Response:
         channels=_channels(host.row, None if fleet is None else fleet.row),
         order=None if order is None else order.row.rollout_id,
         records=tuple(item.row for item in records),
-        **({} if live is None else _heard(live.row)),
+        **({} if live is None else _liveness_members(live.row)),
     )
     return routing.Response(body, version=host.version)
 
 
-def _heard(live: fleet_rows.Liveness) -> dict[str, Any]:
+def _liveness_members(live: fleet_rows.Liveness) -> dict[str, Any]:
     return {
         "last_seen_at": live.last_seen_at,
         "agent_version": live.agent_version,
@@ -224,7 +226,7 @@ def ask_why(
     cursors: paging.Cursors,
     people: PeopleNames,
 ) -> routing.Response:
-    """Why the host waits: each gate, for the rollout of every channel that it is in."""
+    """Explain why the host waits: each gate, for the rollout of each of its channels."""
     host_id = request.path.host_id
     host, fleet = reads.find_all(
         (fleet_rows.host_key(host_id), fleet_rows.Host), (fleet_rows.fleet_key(), fleet_rows.Fleet)
@@ -251,7 +253,7 @@ def invite(
     request: routing.Request[web_inputs.Nothing, web_inputs.Nothing, Invitation],
     hosts: HostOperations,
 ) -> routing.Response:
-    """A one-time token with which the agent of a host enrolls itself; shown this once."""
+    """Make a one-time token that enrolls a host; it is shown only in this response."""
     body = request.body
     return routing.Response(hosts.enroll(request.caller, body.host_id, body.labels))
 
@@ -259,7 +261,7 @@ def invite(
 def re_enroll(
     request: routing.Request[HostPath, web_inputs.Nothing, ReEnrollment], hosts: HostOperations
 ) -> routing.Response:
-    """A one-time token with which a re-imaged or retired host enrolls again; shown this once."""
+    """Make a one-time token for a re-imaged or retired host; it is shown only in this response."""
     body = request.body
     made = hosts.re_enroll(request.caller, request.path.host_id, body.labels, body.reason)
     return routing.Response(made)
@@ -270,7 +272,7 @@ def label(
     hosts: HostOperations,
     reads: Reads,
 ) -> routing.Response:
-    """Give a host these labels in place of those that it has."""
+    """Replace all labels of a host."""
     host_id = request.path.host_id
     position = hosts.label(request.caller, host_id, request.body.labels)
     return _written(reads, host_id, position)
@@ -281,7 +283,7 @@ def revoke(
     hosts: HostOperations,
     reads: Reads,
 ) -> routing.Response:
-    """Shut a host's agent out, at once; it may enroll again with another key."""
+    """Revoke a host's key at once; it may enroll again with another key."""
     host_id = request.path.host_id
     position = hosts.revoke(request.caller, host_id, request.body.reason)
     return _written(reads, host_id, position)
@@ -292,7 +294,7 @@ def retire(
     hosts: HostOperations,
     reads: Reads,
 ) -> routing.Response:
-    """Take a host out of the fleet, until it is enrolled again on purpose."""
+    """Retire a host from the fleet, until it is enrolled again."""
     host_id = request.path.host_id
     position = hosts.retire(request.caller, host_id, request.body.reason)
     return _written(reads, host_id, position)

@@ -1,4 +1,4 @@
-"""Join tokens: each enrolls many new hosts, with labels, a limit and an end."""
+"""Join tokens: each enrolls many new hosts, with labels, a limit and an expiry."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def list_all(
     reads: Reads,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """The join tokens, without their secrets."""
+    """List the join tokens, without their secrets."""
     found = reads.range(joins.JOIN_TOKENS, after=cursors.after(request), limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
     return routing.Response(cursors.list_page(request, [_shown(item) for item in found], last))
@@ -45,7 +45,7 @@ def list_all(
 def show(
     request: routing.Request[JoinPath, inputs.ReadQuery, inputs.Nothing], reads: Reads
 ) -> routing.Response:
-    """One join token, and how many hosts it enrolled."""
+    """Get a join token, and how many hosts it enrolled."""
     join_id = request.path.join_id
     found = reads.demand(
         joins.join_key(join_id), joins.JoinToken, refusals.JoinTokenNotFound(join_id)
@@ -57,7 +57,7 @@ def create(
     request: routing.Request[inputs.Nothing, inputs.Nothing, NewJoinToken],
     join_tokens: JoinTokenOperations,
 ) -> routing.Response:
-    """A token that enrolls up to `limit` new hosts until its end; shown this once."""
+    """Make a token that enrolls up to `limit` new hosts; it is shown only in this response."""
     body = request.body
     made, position = join_tokens.create(request.caller, body.labels, body.limit, body.until)
     return routing.Response(made, position=position)
@@ -67,7 +67,7 @@ def delete(
     request: routing.Request[JoinPath, inputs.Nothing, inputs.Nothing],
     join_tokens: JoinTokenOperations,
 ) -> routing.Response:
-    """Let a join token enroll no more hosts."""
+    """Delete a join token; it enrolls no more hosts."""
     position = join_tokens.delete(request.caller, request.path.join_id)
     return routing.Response(shapes.Written(position), position=position)
 

@@ -1,4 +1,4 @@
-"""The outbox: what is owed to the world, what became of it, and how an operator tries again."""
+"""The outbox: intents, what became of them, and how an operator retries them."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from tidegate.web import inputs, paging, routing, shapes
 
 
 class IntentPath(inputs.Input, frozen=True):
-    intent_id: Annotated[str, Meta(min_length=1, max_length=512)]  # percent-encoded: it holds a /
+    # percent-encoded, because it contains a /
+    intent_id: Annotated[str, Meta(min_length=1, max_length=512)]
 
 
 class OutboxFilter(inputs.Paging, frozen=True, kw_only=True):
-    """Of one scope, or of all in a state; without either, what is pending."""
+    """By scope, or by state over all scopes; without either, pending intents."""
 
     scope: ScopeName | None = None
     state: states.IntentState | None = None
@@ -37,7 +38,7 @@ def list_all(
     outbox_reader: OutboxReader,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """Intents with their attempts: of a scope by operation, of a state the longest first."""
+    """List intents with their attempts: a scope's by operation, a state's by age, oldest first."""
     query = request.query
     after = cursors.after(request)
     found: tuple[documents.OutboxDocument, ...]
@@ -61,7 +62,7 @@ def list_all(
 
 
 def _seen(outbox_reader: OutboxReader, cursor: str) -> documents.OutboxDocument:
-    """The last one of the page before, as it was then."""
+    """The last intent of the page before, as it was then."""
     at, _, intent_id = cursor.partition(" ")
     found = outbox_reader.find(intent_id)
     return structs.replace(found, updated_at=datetime.fromisoformat(at))
@@ -71,7 +72,7 @@ def get(
     request: routing.Request[IntentPath, inputs.ReadQuery, inputs.Nothing],
     outbox_reader: OutboxReader,
 ) -> routing.Response:
-    """One intent and what became of it."""
+    """Get an intent and what became of it."""
     found = outbox_reader.find(request.path.intent_id)
     return routing.Response(found, version=found.version)
 
@@ -81,7 +82,7 @@ def redrive(
     outbox: OutboxOperations,
     outbox_reader: OutboxReader,
 ) -> routing.Response:
-    """Try a dead intent again, under the same idempotency key."""
+    """Retry a dead letter, with the same idempotency key."""
     intent_id, reason = request.path.intent_id, request.body.reason
     position = outbox.redrive(request.caller, intent_id, reason)
     return _show(outbox_reader, intent_id, position)
@@ -92,14 +93,14 @@ def cancel(
     outbox: OutboxOperations,
     outbox_reader: OutboxReader,
 ) -> routing.Response:
-    """Give an intent up, with a reason."""
+    """Cancel an intent, with a reason."""
     intent_id, reason = request.path.intent_id, request.body.reason
     position = outbox.cancel(request.caller, intent_id, reason)
     return _show(outbox_reader, intent_id, position)
 
 
 def _show(outbox_reader: OutboxReader, intent_id: str, position: Position) -> routing.Response:
-    """The intent as it is after a verb."""
+    """The intent after a command."""
     found = outbox_reader.find(intent_id)
     return routing.Response(found, version=found.version, position=position)
 

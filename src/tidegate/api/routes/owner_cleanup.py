@@ -1,4 +1,4 @@
-"""Delete what is still open in the name of an owner that is gone."""
+"""Deletes the open revisions of an owner that no longer exists."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.web import inputs, routing
 
 
 class GoneOwner(inputs.Input, frozen=True, kw_only=True):
-    """An owner as ownerReferences name it."""
+    """An owner, as in ownerReferences."""
 
     kind: Annotated[str, Meta(min_length=1, max_length=317)]
     id: Annotated[str, Meta(min_length=1, max_length=253)]
@@ -24,10 +24,10 @@ def create(
     request: routing.Request[inputs.Nothing, inputs.Nothing, GoneOwner],
     owner_cleanup: OwnerCleanupOperations,
 ) -> routing.Response:
-    """Delete the Draft and Proposed revisions of an owner that is gone; published ones stay.
+    """Delete the Draft and Proposed revisions of a deleted owner; published ones are kept.
 
-    Each is a deletion of its own: what may not go, or moved meanwhile, is kept and named. At most
-    a thousand; a repeat takes the rest.
+    Each deletion is a commit of its own. A revision that may not be deleted, or that has changed
+    meanwhile, is kept and listed. One request deletes at most a thousand; repeat it for the rest.
     """
     owner = OwnerReference(request.body.kind, request.body.id)
     reaped = owner_cleanup.clean_up(request.caller, owner)

@@ -31,7 +31,7 @@ class PackageFilter(inputs.Paging, frozen=True, kw_only=True):
 
 
 class Imported(inputs.Input, frozen=True, kw_only=True, rename="camel"):
-    """A revision that was published elsewhere."""
+    """A revision that was published in another system."""
 
     workspace_name: repositories.Label
     number: Annotated[int, Meta(ge=1, le=inputs.POSITION_MAX)]
@@ -48,7 +48,7 @@ class PackageShown(Struct, frozen=True):
     package: str  # with its repository
     repository: str
     path: str
-    revisions: int  # that exist
+    revisions: int  # existing ones
     latest: facts.Numbered | None
     last_number: int
     version: int
@@ -59,7 +59,7 @@ def list_all(
     reads: Reads,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """The packages that you may read and that have revisions, by path."""
+    """List the packages with revisions that you may read, by path."""
     query = request.query
     prefix = "" if query.repository is None else f"{query.repository}/"
     after = cursors.after(request)
@@ -79,7 +79,7 @@ def list_all(
 def get(
     request: routing.Request[PackagePath, inputs.ReadQuery, inputs.Nothing], reads: Reads
 ) -> routing.Response:
-    """One package; it outlives its revisions, because their numbers stay used."""
+    """Get a package; it outlives its revisions, because their numbers stay used."""
     found = _found(request.path, reads)
     return routing.Response(_shown(found), version=found.version)
 
@@ -89,7 +89,7 @@ def steps(
     log: LogReader,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """What happened to the revisions of a package, step by step."""
+    """List what happened to the revisions of a package, step by step."""
     package = names.full_path(request.path.repository, request.path.path)
     after = int(cursors.after(request) or "0")
     query = history.history_of_package(package)
@@ -101,14 +101,14 @@ def steps(
     return routing.Response(cursors.list_page(request, shown, last))
 
 
-# ── all of a package at once ──────────────────────────────────────────────────────────────────────
+# ── bulk commands ─────────────────────────────────────────────────────────────────────────────────
 
 
 def delete(
     request: routing.Request[PackagePath, inputs.Nothing, inputs.Nothing],
     packages: PackageOperations,
 ) -> routing.Response:
-    """Delete every revision of a package, or none: all reasons against it are listed."""
+    """Delete every revision of a package, or none; an error lists every obstacle."""
     path = request.path
     return _written(packages.delete(request.caller, path.repository, path.path))
 
@@ -116,7 +116,7 @@ def delete(
 def bring(
     request: routing.Request[PackagePath, inputs.Nothing, Import], packages: PackageOperations
 ) -> routing.Response:
-    """Import revisions that were published elsewhere, under their own numbers, oldest first."""
+    """Import revisions from another system, oldest first; they keep their numbers."""
     revisions = tuple(
         RevisionToImport(
             workspace=item.workspace_name,

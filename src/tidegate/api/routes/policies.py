@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from msgspec import Struct
 
-from tidegate.api.routes import channels
+from tidegate.api.routes import channel_documents, channels
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.policies import check_document
 from tidegate.control.queries.reads import Reads
@@ -17,32 +17,32 @@ from tidegate.domain.fleet import refusals as fleet_refusals, rows
 from tidegate.domain.fleet.selectors import parse
 from tidegate.web import inputs, routing
 
-UNNAMED: Final = "the channel"  # of a channel to be created that was not named
+UNNAMED: Final = "the channel"  # if the check names no channel
 
 
 class PolicyAsked(inputs.Input, frozen=True, kw_only=True):
-    """A policy of any form: what is wrong with it is the answer."""
+    """A policy to check, of any form: its faults are the response."""
 
     policy: Any
-    channel: channels.ChannelName | None = None  # whose hosts it would meet
+    channel: channels.ChannelName | None = None  # the channel whose hosts it is checked against
     package: channels.PackageName | None = None  # of a channel that does not exist yet
     selector: channels.SelectorText | None = None  # of a channel that does not exist yet
 
 
 class PolicyShown(Struct, frozen=True):
-    """A channel's policy with every member, also those that are at their default."""
+    """A channel's policy with every member, including defaults."""
 
     channel: str
     policy: dict[str, Any]
 
 
 class PolicyChecked(Struct, frozen=True):
-    """What there is to say about a policy. With a fault it would be refused."""
+    """The findings about a policy. A policy with faults would be refused."""
 
     faults: tuple[PolicyFinding, ...]
     warnings: tuple[PolicyFinding, ...]
     notes: tuple[PolicyFinding, ...]
-    policy: dict[str, Any] | None  # as it would be stored; None: it has faults
+    policy: dict[str, Any] | None  # as it would be stored; null: it has faults
     changes: (
         tuple[policy_document.PolicyChange, ...] | None
     )  # against the channel's policy, if one is named
@@ -51,8 +51,8 @@ class PolicyChecked(Struct, frozen=True):
 def show(
     request: routing.Request[channels.ChannelPath, inputs.ReadQuery, inputs.Nothing], reads: Reads
 ) -> routing.Response:
-    """A channel's policy with every member written out."""
-    found = channels.demand(reads, request.path.channel)
+    """Get a channel's policy with every member, including defaults."""
+    found = channel_documents.demand(reads, request.path.channel)
     body = PolicyShown(found.row.channel, policy_document.write_out(found.row.policy))
     return routing.Response(body, version=found.version)
 
@@ -62,7 +62,7 @@ def check(
     reads: Reads,
     fleet_reader: FleetReader,
 ) -> routing.Response:
-    """Name every fault, warning and note of a policy; nothing changes."""
+    """Check a policy and list every fault, warning and note; nothing changes."""
     body = request.body
     if body.channel is not None:
         principals.demand_permission(
@@ -70,7 +70,7 @@ def check(
         )
     planned, name = None, body.channel
     if body.package is not None and body.selector is not None:
-        if name is None:  # its hosts and edges may be of any channel
+        if name is None:  # its hosts and edges may belong to any channel
             principals.demand_permission(request.principal, (roles.Verb.READ,), roles.EVERYWHERE)
             name = UNNAMED
         parse(body.selector)

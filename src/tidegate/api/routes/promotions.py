@@ -1,7 +1,7 @@
-"""Promote and roll back: the pin of a channel moves, and a rollout opens, in one commit.
+"""Promote and roll back: move the pin of a channel and open a rollout, in one commit.
 
-``If-Match`` takes the ETag of the channel or that of the registry's row; whoever names neither
-moves the pin from wherever it stands.
+``If-Match`` takes the ETag of the channel or of the scope's pin. Without it, the pin moves whatever
+it is now.
 """
 
 from __future__ import annotations
@@ -15,10 +15,7 @@ from tidegate.api.routes import channels, releases
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.accounts import Accounts
-from tidegate.control.operations.promotion import (
-    ChannelPromotion,
-    PromotionOperations,
-)
+from tidegate.control.operations.promotion import ChannelPromotion, PromotionOperations
 from tidegate.control.operations.protection import RequestShown
 from tidegate.control.queries.ladder import read_ladder
 from tidegate.domain.access import roles, steps
@@ -33,24 +30,23 @@ from tidegate.web import inputs, routing
 class Promotion(inputs.Input, frozen=True, kw_only=True):
     release_id: releases.ReleaseId
     reason: Annotated[str, Meta(max_length=1_024)] = ""
-    display_name: Annotated[str, Meta(max_length=256)] = ""  # of the rollout, for people
-    refresh: bool = False  # confirm the pinned release with new evidence; no rollout opens
-    override: tuple[OverridableGate, ...] = ()  # gates that it passes; needs `emergency`
-    start_at: Annotated[datetime, Meta(tz=True)] | None = None  # no order before
+    display_name: Annotated[str, Meta(max_length=256)] = ""  # of the rollout, shown to people
+    refresh: bool = False  # confirm the pinned release with new evidence; opens no rollout
+    override: tuple[OverridableGate, ...] = ()  # gates that it may pass; needs `emergency`
+    start_at: Annotated[datetime, Meta(tz=True)] | None = None  # no order is sent earlier
 
 
 class Rollback(inputs.Input, frozen=True, kw_only=True):
-    to: releases.ReleaseId | None = (
-        None  # a release of the channel's ladder; none: the first allowed rung
-    )
-    now: bool = False  # all hosts at once, in spite of freeze, hold and window; needs `emergency`
-    ignore_budgets: bool = False  # with `now`
-    lift_quarantine: bool = False  # with `to`: of that release
+    # A release of the channel's ladder; none: the first allowed rung.
+    to: releases.ReleaseId | None = None
+    now: bool = False  # all hosts at once, despite freeze, hold and window; needs `emergency`
+    ignore_budgets: bool = False  # only with `now`
+    lift_quarantine: bool = False  # only with `to`: lift the quarantine of that release
     reason: Annotated[str, Meta(max_length=1_024)] = ""
 
 
 class PromotedShown(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a promotion led to."""
+    """The result of a promotion."""
 
     channel: str
     release_id: str
@@ -64,7 +60,7 @@ def promote(
     request: routing.Request[channels.ChannelPath, inputs.Nothing, Promotion],
     promotion: PromotionOperations,
 ) -> routing.Response:
-    """Make a release authoritative on the channel and roll it out: one commit."""
+    """Promote a release on the channel and open its rollout, in one commit."""
     body = request.body
     return to_promoted(
         promotion.promote(
@@ -84,7 +80,7 @@ def roll_back(
     request: routing.Request[channels.ChannelPath, inputs.Nothing, Rollback],
     promotion: PromotionOperations,
 ) -> routing.Response:
-    """Go back to a release that succeeded on the channel, and mark the pinned one as bad."""
+    """Roll the channel back to a release that succeeded on it, and mark the pinned one as bad."""
     body = request.body
     return to_promoted(
         promotion.roll_back(
@@ -100,8 +96,8 @@ def roll_back(
 
 
 class LadderQuery(inputs.ReadQuery, frozen=True, kw_only=True):
-    to: releases.ReleaseId | None = None  # the release that you would name
-    now: bool = False  # a rollback at once: it hastens one that is under way
+    to: releases.ReleaseId | None = None  # the release that you would roll back to
+    now: bool = False  # at once; this speeds up a rollback that is under way
 
 
 class RungShown(Struct, frozen=True, kw_only=True):
@@ -111,19 +107,19 @@ class RungShown(Struct, frozen=True, kw_only=True):
     digest: str
     rollout_id: str
     succeeded_at: datetime
-    hosts: int  # that converged
-    skipped: str | None  # why a rollback does not take it by itself
+    hosts: int  # hosts that converged
+    skipped: str | None  # why a rollback skips it unless it is named
 
 
 class LadderShown(Struct, frozen=True, kw_only=True):
-    """What the channel can go back to, and what a rollback would take now."""
+    """The releases that the channel can go back to, and which one a rollback would choose now."""
 
     channel: str
-    wanted: str | None  # what the channel is pinned to
-    choice: str | None  # what a rollback takes
-    refusal: str | None  # why there is none
+    wanted: str | None  # the release that the channel is pinned to
+    choice: str | None  # the release that a rollback chooses
+    refusal: str | None  # why there is no choice
     rungs: tuple[RungShown, ...]
-    warnings: tuple[str, ...]  # what would hold the rollback, or what it passes and needs
+    warnings: tuple[str, ...]  # what would hold the rollback, or what it overrides and needs
 
 
 def ladder(
@@ -132,7 +128,7 @@ def ladder(
     accounts: Accounts,
     promotion: PromotionOperations,
 ) -> routing.Response:
-    """The releases that the channel can go back to, and which one a rollback would take now."""
+    """List the releases that the channel can roll back to, and which one it would choose now."""
     found = read_ladder(fleet_reader, request.path.channel, accounts.name_of)
     choice = refusal = None
     try:
@@ -158,13 +154,13 @@ def ladder(
             ),
             warnings=()
             if choice is None
-            else promotion.warn_before_rollback(found.channel, now=request.query.now),
+            else promotion.preview.warn_before_rollback(found.channel, now=request.query.now),
         )
     )
 
 
 def to_promoted(result: ChannelPromotion) -> routing.Response:
-    """What a promotion led to, as the API shows it."""
+    """Convert the result of a promotion to its document."""
     shown = PromotedShown(
         channel=result.channel,
         release_id=result.release_id,

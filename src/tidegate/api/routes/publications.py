@@ -1,4 +1,4 @@
-"""Publications: bodies that are swapped whole, their generations, and the way back to one."""
+"""Publications: documents that are replaced atomically, with their stored generations."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ class GenerationShown(Struct, frozen=True):
 
 
 class CollectedShown(Struct, frozen=True):
-    """How many rows of each kind are gone."""
+    """How many rows of each kind were deleted."""
 
     publications: int
     generations: int
     requests: int
-    position: int  # the log's, once they were gone; 0: there were none
+    position: int  # of the log after the deletion; 0: nothing was deleted
 
 
 def body(
     request: routing.Request[CachePath, inputs.ReadQuery, inputs.Nothing], publisher: Publisher
 ) -> routing.Response:
-    """The last published body; 304 while it is the same."""
+    """Get the current body; 304 if it has not changed."""
     entry = publisher.demand(request.path.cache_key)
     return routing.Response(
         entry.body,
@@ -58,7 +58,7 @@ def generations(
     publisher: Publisher,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """The generations of a publication that keeps them, the newest first."""
+    """List the stored generations of a publication, newest first."""
     key, limit = request.path.cache_key, request.query.limit
     current = publisher.demand(key).pointer.current_sk.partition("#")[2]
     found = publisher.newest_generations(key, after=cursors.after(request), limit=limit)
@@ -70,7 +70,7 @@ def generations(
 def roll_back(
     request: routing.Request[CachePath, inputs.Nothing, Back], publications: PublicationOperations
 ) -> routing.Response:
-    """Set the pointer back to a generation, under a lease."""
+    """Point a publication back to an earlier generation, under a lease."""
     position = publications.roll_back(
         request.caller, request.path.cache_key, request.body.version_id
     )
@@ -81,9 +81,9 @@ def collect(
     request: routing.Request[inputs.Nothing, inputs.Nothing, inputs.Nothing],
     publications: PublicationOperations,
 ) -> routing.Response:
-    """Remove what is past its ttl now, as the worker does once an hour.
+    """Delete expired generations and requests now, as the worker does every hour.
 
-    At most 500 publications and 500 requests; a repeat takes the rest.
+    One request covers at most 500 publications and 500 requests; repeat it for the rest.
     """
     done = publications.collect(request.caller)
     shown = CollectedShown(*done.rows, position=done.position)

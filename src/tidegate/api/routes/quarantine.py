@@ -1,4 +1,4 @@
-"""Quarantine: closures that made hosts go back, and are not dispatched on their channel again."""
+"""Quarantine: artifacts that failed on a channel and are not sent to its hosts again."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ class QuarantineFilter(inputs.Paging, frozen=True, kw_only=True):
 
 class Lifting(inputs.Input, frozen=True, kw_only=True):
     channel: releases.ScopeName
-    closure_hash: Annotated[str, Meta(min_length=1, max_length=256)]  # or a release that has it
+    # The digest, or a release that has it.
+    closure_hash: Annotated[str, Meta(min_length=1, max_length=256)]
     reason: channels.Reason
 
 
 class QuarantinedShown(rows.Quarantined, frozen=True, kw_only=True):
-    version: int  # the position of what showed it first
-    release_id: str  # that the rollout was of
+    version: int  # the position of the failure
+    release_id: str  # the release of the rollout that failed
 
 
 def list_all(
@@ -37,7 +38,7 @@ def list_all(
     reads: Reads,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """What is quarantined, on which channel, and why."""
+    """List what is quarantined, on which channel, and why."""
     channel = request.query.channel
     found = reads.range(
         rows.QUARANTINE,
@@ -60,7 +61,7 @@ def lift(
     request: routing.Request[inputs.Nothing, inputs.Nothing, Lifting],
     quarantine: QuarantineOperations,
 ) -> routing.Response:
-    """Let a closure be dispatched on the channel again."""
+    """Lift the quarantine of an artifact on a channel."""
     body = request.body
     position = quarantine.lift(request.caller, body.channel, body.closure_hash, body.reason)
     return routing.Response(shapes.Written(position), position=position)

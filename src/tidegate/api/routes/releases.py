@@ -1,8 +1,7 @@
-"""Releases, and what each scope is pinned to: actual, events, evidence.
+"""Releases, and the pin of each scope: actual, events, evidence.
 
-A release is a published revision. A scope is a channel; its pin changes only by a transition that
-carries accepted evidence. Members are spelt as docs/design/releases.md
-spells them.
+A release is a published revision. A scope is a channel. Its pin changes only by a transition with
+accepted evidence. The names of members are those of docs/design/releases.md.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tidegate.kernel.model import Position
 from tidegate.web import inputs, paging, routing, shapes
 from tidegate.web.as_of import AsOfQuery, position_of
 
-REQUESTS_MAX = 1_000  # carried out, of all channels
+REQUESTS_MAX = 1_000  # requests that were carried out, over all channels
 
 ScopeName = Annotated[
     str, Meta(min_length=1, max_length=63, pattern="^[a-z0-9]([a-z0-9-]*[a-z0-9])?$")
@@ -48,14 +47,14 @@ class ReleasePath(inputs.Input, frozen=True):
 
 
 class Pin(inputs.Input, frozen=True, kw_only=True, rename="camel"):
-    """A release for a scope, and on what evidence."""
+    """A release for a scope, and its evidence."""
 
     release_id: ReleaseId
     digest: Digest
     provenance: dict[str, Any]
     confidence: dict[str, Any]
     status: facts.PinStatus = facts.PinStatus.ACTIVE
-    operations: Operations = ()  # effects that are owed to the world
+    operations: Operations = ()  # effects to deliver through the outbox
 
     @property
     def requested(self) -> operation_releases.RequestedPin:
@@ -79,7 +78,7 @@ class EvidenceSent(inputs.Input, frozen=True, kw_only=True):
 
 
 class ManifestSent(inputs.Input, frozen=True, kw_only=True, rename="camel"):
-    """A factory's batch manifest: the digests of what it built."""
+    """A factory's manifest: the digests of what it built."""
 
     batch: Batch
     ref: Annotated[str, Meta(min_length=1, max_length=1_024)]
@@ -91,17 +90,17 @@ class ManifestSent(inputs.Input, frozen=True, kw_only=True, rename="camel"):
 
 
 class NamedReleaseEvent(release_rows.ReleaseEvent, frozen=True, rename="camel", kw_only=True):
-    by_name: str | None  # how they are called now; None: erased, or no person
-    what: pin_history.PinMove  # what the change was, in the words that people read
-    approved_by: tuple[str, ...] = ()  # who approved the request that led to it
-    approved_by_names: tuple[str | None, ...] = ()  # how they are called now
-    break_glass: str | None = None  # the request that says that one person did it alone
-    reviewed_by: str | None = None  # who reviewed that; None: nobody yet
+    by_name: str | None  # their current name; null: erased, or not a person
+    what: pin_history.PinMove  # the kind of change, in plain words
+    approved_by: tuple[str, ...] = ()  # who approved the request for it
+    approved_by_names: tuple[str | None, ...] = ()  # their current names
+    break_glass: str | None = None  # the request that records that one person did it alone
+    reviewed_by: str | None = None  # who reviewed the break-glass; null: not reviewed yet
     reviewed_by_name: str | None = None
 
 
 class Happened(Struct, frozen=True):
-    """One thing that happened in a scope, in the order of the log."""
+    """One event of a scope, in the order of the log."""
 
     position: int
     at: datetime
@@ -122,7 +121,7 @@ def list_known(
     reads: Reads,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """All releases: published revisions under their release ids."""
+    """List all releases: published revisions under their release ids."""
     after = cursors.after(request)
     found = reads.range(release_rows.KNOWN, after=after, limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
@@ -132,14 +131,14 @@ def list_known(
 def get_known(
     request: routing.Request[ReleasePath, inputs.ReadQuery, inputs.Nothing], reads: Reads
 ) -> routing.Response:
-    """One release."""
+    """Get one release."""
     found = reads.find(release_rows.known_key(request.path.release_id), release_rows.KnownRelease)
     if found is None:
         raise NotFound(f"there is no release {request.path.release_id}")
     return routing.Response(found.row, version=found.version)
 
 
-# ── what is current, what happened ────────────────────────────────────────────────────────────────
+# ── pins and history ──────────────────────────────────────────────────────────────────────────────
 
 
 def list_actual(
@@ -147,7 +146,7 @@ def list_actual(
     reads: Reads,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """What every scope that you may read is pinned to."""
+    """List the pins of all scopes that you may read."""
     after = cursors.after(request)
     found = reads.range(release_rows.ACTUAL, after=after, limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
@@ -165,7 +164,7 @@ def actual(
     log: log_reader.LogReader,
     row_history: RowHistory,
 ) -> routing.Response:
-    """What is authoritative in a scope, by which evidence; as_of shows what was."""
+    """Get the pin of a scope and its evidence; as_of shows an earlier one."""
     scope = request.path.scope
     if not request.query.as_of:
         found = _found(reads, scope)
@@ -180,7 +179,7 @@ def events(
     cursors: paging.Cursors,
     people: PeopleNames,
 ) -> routing.Response:
-    """Every change of a scope's pin, in order of time."""
+    """List every change of a scope's pin, oldest first."""
     found, last = _page(request, reads, cursors, release_rows.EVENTS, "EVENT#")
     moves = pin_history.pin_moves(reads, request.path.scope, [item.row for item in found])
     approvals = _approvals(reads, request.path.scope)
@@ -202,8 +201,8 @@ def events(
 
 
 def _approvals(reads: Reads, scope: str) -> dict[datetime, tuple[str, ...]]:
-    """When a request on the channel was carried out, and who approved it. A request and what it
-    asks for are one commit, so they have one time. Only the newest requests are looked at.
+    """Who approved the requests that were carried out on the channel, by time. A request and what
+    it asks for are one commit, so they have the same time. Only the newest requests are read.
     """
     executed = reads.newest(
         request_rows.REQUESTS, "by_state", of=(states.RequestState.EXECUTED,), limit=REQUESTS_MAX
@@ -217,7 +216,7 @@ def _approvals(reads: Reads, scope: str) -> dict[datetime, tuple[str, ...]]:
 
 
 class _UsedBreakGlass(Struct, frozen=True):
-    """A use of break-glass, and who reviewed it."""
+    """One use of break-glass, and who reviewed it."""
 
     request_id: str | None = None
     reviewed_by: str | None = None
@@ -227,7 +226,7 @@ _NOT_USED = _UsedBreakGlass()
 
 
 def _emergencies(reads: Reads, scope: str) -> dict[datetime, _UsedBreakGlass]:
-    """When a person went past the approval on the channel; as ``_approvals``."""
+    """When a person bypassed the approval on the channel, by time, as in ``_approvals``."""
     rows: list[request_rows.ChannelRequest] = [
         found.row
         for state in (states.RequestState.TO_REVIEW, states.RequestState.REVIEWED)
@@ -247,7 +246,7 @@ def evidence(
     reads: Reads,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """What was observed about a scope and is no authority."""
+    """List what was observed about a scope and has no authority."""
     found, last = _page(request, reads, cursors, release_rows.EVIDENCE, "EVIDENCE#")
     return routing.Response(cursors.list_page(request, [item.row for item in found], last))
 
@@ -257,7 +256,7 @@ def happened(
     scope_history: history.ScopeHistory,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """Changes, evidence, intents and what became of them, in the order of the log."""
+    """List changes, evidence, intents and their results, in the order of the log."""
     after = int(cursors.after(request) or "0")
     limit = request.query.limit
     found = scope_history.list(request.path.scope, after=after, limit=limit)
@@ -306,7 +305,7 @@ def retire(
     request: routing.Request[ScopePath, inputs.Nothing, Retirement],
     releases: operation_releases.ReleaseOperations,
 ) -> routing.Response:
-    """Close a scope; nothing of it is deleted."""
+    """Close a scope. Its history is kept."""
     scope, reason = request.path.scope, request.body.reason
     return _pinned(releases.retire(request.caller, scope, reason))
 
@@ -315,7 +314,7 @@ def keep(
     request: routing.Request[ScopePath, inputs.Nothing, EvidenceSent],
     releases: operation_releases.ReleaseOperations,
 ) -> routing.Response:
-    """Keep what was observed, whatever it says; it will never authorise anything."""
+    """Store an observation as evidence that has no authority."""
     body = request.body
     position = releases.keep_evidence(
         request.caller, request.path.scope, body.source, body.batch, body.document
@@ -327,7 +326,7 @@ def import_manifest(
     request: routing.Request[ScopePath, inputs.Nothing, ManifestSent],
     releases: operation_releases.ReleaseOperations,
 ) -> routing.Response:
-    """A factory manifest: it moves the pin if it matches one release, else it is kept."""
+    """Import a factory manifest. It moves the pin if it matches one release; else it is stored."""
     body = request.body
     manifest = operation_releases.FactoryManifest(
         batch=body.batch,

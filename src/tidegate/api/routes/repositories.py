@@ -1,4 +1,4 @@
-"""Repositories: where packages live, and how many approvals a publication of theirs needs."""
+"""Repositories: groups of packages, with the number of approvals that publish a revision."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class NewRepository(inputs.Input, frozen=True, kw_only=True):
 
 
 class RepositoryChange(inputs.Input, frozen=True, kw_only=True):
-    """What is left out stays as it is."""
+    """Members that are left out do not change."""
 
     quorum: Quorum | None = None
     deployment: bool | None = None
@@ -63,7 +63,7 @@ def create(
     request: routing.Request[inputs.Nothing, inputs.Nothing, NewRepository],
     repositories: RepositoryOperations,
 ) -> routing.Response:
-    """Make a repository."""
+    """Create a repository."""
     body = request.body
     outcome = repositories.create(
         request.caller,
@@ -78,7 +78,7 @@ def create(
 def get(
     request: routing.Request[RepositoryPath, inputs.ReadQuery, inputs.Nothing], reads: Reads
 ) -> routing.Response:
-    """One repository."""
+    """Get one repository."""
     name = request.path.repository
     found = reads.demand(
         rows.repository_key(name), rows.Repository, refusals.RepositoryNotFound(name)
@@ -90,7 +90,7 @@ def change(
     request: routing.Request[RepositoryPath, inputs.Nothing, RepositoryChange],
     repositories: RepositoryOperations,
 ) -> routing.Response:
-    """Change how a repository wants its revisions approved."""
+    """Change how the revisions of a repository are approved."""
     body = request.body
     outcome = repositories.change(
         request.caller,
@@ -106,7 +106,7 @@ def delete(
     request: routing.Request[RepositoryPath, inputs.Nothing, ReasonBody],
     repositories: RepositoryOperations,
 ) -> routing.Response:
-    """Delete a repository without packages. Its history stays."""
+    """Delete a repository without packages. Its history is kept."""
     position = repositories.delete(request.caller, request.path.repository, request.body.reason)
     return routing.Response(shapes.Written(position), position=position)
 
@@ -116,7 +116,7 @@ def list_all(
     reads: Reads,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """The repositories that you may read, by name."""
+    """List the repositories that you may read, by name."""
     found = reads.range(rows.REPOSITORIES, after=cursors.after(request), limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [

@@ -1,4 +1,4 @@
-"""Requests: what waits for a second person on protected channels, and what is to be reviewed."""
+"""Requests on protected channels: approval by a second person, and review of break-glass."""
 
 from __future__ import annotations
 
@@ -48,10 +48,11 @@ class Review(inputs.Input, frozen=True, kw_only=True):
 
 class DecidedRequest(RequestShown, frozen=True, kw_only=True):
     position: int
-    not_carried_out: str  # why it was approved and not carried out; empty: it was, or still waits
-    rollout_id: str | None  # that it opened
-    warnings: tuple[str, ...]  # what people should know of that rollout
-    waits: bool  # its orders wait
+    # Why it was not carried out after its approval; empty: it was, or it still waits.
+    not_carried_out: str
+    rollout_id: str | None  # the rollout that it opened
+    warnings: tuple[str, ...]  # warnings about that rollout
+    waits: bool  # whether its orders wait
 
 
 def list_all(
@@ -60,7 +61,7 @@ def list_all(
     guard: ProtectionGuard,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """Requests on the channels that you may read, the newest first."""
+    """List requests on the channels that you may read, newest first."""
     state, limit = request.query.state, request.query.limit
     of = () if state is None else (str(state),)
     index = "by_state" if of else "by_making"
@@ -79,7 +80,7 @@ def get(
     guard: ProtectionGuard,
     requests: RequestOperations,
 ) -> routing.Response:
-    """A request: what it asks for, who agreed, and who may still."""
+    """Get a request: what it asks for, who approved, and who still may."""
     found = guard.demand(request.path.request_id)
     principals.demand_permission(
         request.principal, (roles.Verb.READ,), scopes.channel_scope(found.row.channel)
@@ -91,7 +92,7 @@ def approve(
     request: routing.Request[ChannelRequestPath, inputs.Nothing, RequestApproval],
     requests: RequestOperations,
 ) -> routing.Response:
-    """Agree to a request; the last approval carries it out, in the same commit."""
+    """Approve a request; the last approval carries it out, in the same commit."""
     body = request.body
     return _decided(
         requests.approve(
@@ -104,7 +105,7 @@ def reject(
     request: routing.Request[ChannelRequestPath, inputs.Nothing, ReasonBody],
     requests: RequestOperations,
 ) -> routing.Response:
-    """Say no to a request."""
+    """Reject a request."""
     return _decided(requests.reject(request.caller, request.path.request_id, request.body.reason))
 
 
@@ -112,7 +113,7 @@ def withdraw(
     request: routing.Request[ChannelRequestPath, inputs.Nothing, Withdrawal],
     requests: RequestOperations,
 ) -> routing.Response:
-    """Take your own request back."""
+    """Withdraw your own request."""
     return _decided(requests.withdraw(request.caller, request.path.request_id, request.body.reason))
 
 
@@ -128,7 +129,7 @@ def review(
     request: routing.Request[ChannelRequestPath, inputs.Nothing, Review],
     requests: RequestOperations,
 ) -> routing.Response:
-    """Say whether what another person did with break-glass was right; it undoes nothing."""
+    """Review another person's use of break-glass; this undoes nothing."""
     body = request.body
     return _decided(
         requests.review(
@@ -157,7 +158,7 @@ _CURRENT = (
     refusals.RequestExpiredAt,
 )
 _PATH = "/v1/requests/{request_id}"
-# The operation asks on the request's channel.
+# The operation checks the permission on the request's channel.
 ROUTES = (
     routing.Route(
         "GET",

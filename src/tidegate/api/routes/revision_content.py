@@ -1,4 +1,4 @@
-"""What a revision holds and how it came to be: files, differences, history, lineage."""
+"""The content and history of a revision: files, differences, steps, lineage."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class FileNotFound(NotFound):
 
 
 class NamedStep(history.TimelineStep, frozen=True, rename="camel", kw_only=True):
-    by_name: str | None  # how they are called now; None: erased, or no person
+    by_name: str | None  # their current name; null: erased, or not a person
 
 
 class NamedPerson(Struct, frozen=True):
     user_id: str
-    name: str | None  # None: erased, or no person
+    name: str | None  # null: erased, or not a person
 
 
 class FilePath(inputs.Input, frozen=True):
@@ -50,19 +50,20 @@ class FilePath(inputs.Input, frozen=True):
 
 
 class Files(inputs.Input, frozen=True, kw_only=True):
-    """All files that the revision shall have."""
+    """All files of the revision."""
 
     files: tuple[revision_files.FileSent, ...]
 
 
 class Against(inputs.ReadQuery, frozen=True, kw_only=True):
-    """Which revision to compare with; none: the latest published one of the package."""
+    """The revision to compare with; without one, the latest published one of the package."""
 
     against: Annotated[str, Meta(max_length=names.NAME_CHARS_MAX)] = ""
 
 
 class RevisionHistoryQuery(inputs.Paging, frozen=True, kw_only=True):
-    uid: Annotated[str, Meta(max_length=64)] = ""  # of one of several that had the name
+    # Selects one of several revisions that had this name.
+    uid: Annotated[str, Meta(max_length=64)] = ""
 
 
 class Resources(Struct, frozen=True):
@@ -77,11 +78,11 @@ class Compared(Struct, frozen=True):
 
 
 class Descent(Struct, frozen=True):
-    """What a revision descends from, nearest first, and what descends from it."""
+    """The revisions that a revision descends from, nearest first, and its descendants."""
 
     lineage: tuple[facts.Lineage, ...]
     dependents: tuple[str, ...]
-    last_good: str | None  # the package's latest published revision
+    last_good: str | None  # the latest published revision of the package
 
 
 def resources(
@@ -89,7 +90,7 @@ def resources(
     reads: Reads,
     blobs: Blobs,
 ) -> routing.Response:
-    """The files of a revision: paths, sizes and hashes, and of a reference its uri."""
+    """List the files of a revision: paths, sizes, hashes, and the URIs of references."""
     row = revisions.demand_row(reads, request.path.name)
     return routing.Response(Resources(row.content, read_manifest(blobs, row.content).files))
 
@@ -97,7 +98,7 @@ def resources(
 def download(
     request: routing.Request[FilePath, inputs.ReadQuery, inputs.Nothing], reads: Reads, blobs: Blobs
 ) -> routing.Response:
-    """The bytes of one file, checked against their hash; of a reference, where they are."""
+    """Download one file, verified against its hash, or find where a reference is stored."""
     name, path = request.path.name, request.path.path
     row = revisions.demand_row(reads, name)
     file = read_manifest(blobs, row.content).by_path.get(path)
@@ -116,9 +117,9 @@ def pull(
     reads: Reads,
     blobs: Blobs,
 ) -> routing.Response:
-    """All files that are kept here as one tar; the same bytes for the same content.
+    """Download all stored files as one tar; equal content gives equal bytes.
 
-    References are not in it: tidegate-references says how many there are, resources lists them.
+    References are not included: tidegate-references has their number, resources lists them.
     """
     row = revisions.demand_row(reads, request.path.name)
     archive = ContentArchive(blobs, read_manifest(blobs, row.content))
@@ -151,7 +152,7 @@ def compare(
     reads: Reads,
     blobs: Blobs,
 ) -> routing.Response:
-    """How a revision differs from another one, file by file and line by line."""
+    """Compare a revision with another one, file by file and line by line."""
     name = request.path.name
     new = revisions.demand_row(reads, name)
     against = request.query.against or revisions.find_latest(reads, new.package)
@@ -171,7 +172,7 @@ def steps(
     cursors: paging.Cursors,
     people: PeopleNames,
 ) -> routing.Response:
-    """Who did what, when and why; readable after the revision is gone, too."""
+    """List who did what, when and why; also for a deleted revision."""
     after = int(cursors.after(request) or HISTORY_START)
     query = history.history_of(request.path.name)
     events = log.events(query, after=after, limit=request.query.limit)
@@ -190,7 +191,7 @@ def descent(
     request: routing.Request[route_revisions.RevisionPath, inputs.ReadQuery, inputs.Nothing],
     reads: Reads,
 ) -> routing.Response:
-    """Where a revision comes from, and what comes from it, as far as you may read it."""
+    """List the ancestors and descendants of a revision that you may read."""
     name = request.path.name
     row = revisions.demand_row(reads, name)
     above = revisions.list_lineage(reads, name)
@@ -218,7 +219,7 @@ def people(
     reads: Reads,
     accounts: Accounts,
 ) -> routing.Response:
-    """The names of those who made, changed, proposed, approved and published it."""
+    """List the people who created, changed, proposed, approved and published a revision."""
     row = revisions.demand_row(reads, request.path.name)
     ids = dict.fromkeys(
         (

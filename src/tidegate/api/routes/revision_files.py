@@ -1,4 +1,4 @@
-"""Files of revisions, as requests send them."""
+"""Decodes the files of revisions in requests."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from tidegate.web import inputs, problems, shapes
 class FileSent(inputs.Input, frozen=True, kw_only=True):
     """A file and its bytes: as text, as base64, as the receipt of an upload, or as a reference.
 
-    A reference has uri, sha256 and bytes. With link it is a symbolic link with this target.
+    A reference has uri, sha256 and bytes. With link it is a symbolic link to this target.
 
-    An ``executable`` one is a program: it gets mode 0755 on hosts, all others 0644.
+    Hosts give an ``executable`` file the mode 0755, all others 0644.
     """
 
     path: Annotated[str, Meta(min_length=1, max_length=1_024)]
@@ -36,7 +36,7 @@ class FileSent(inputs.Input, frozen=True, kw_only=True):
 
 
 def decode_files(files: Sequence[FileSent]) -> ReceivedFiles:
-    """The files that came with a request.
+    """Decode the files of a request.
 
     Raises:
         InvalidRequest, InvalidFilePath, ContentTooLarge.
@@ -44,7 +44,7 @@ def decode_files(files: Sequence[FileSent]) -> ReceivedFiles:
     if len(files) > manifests.FILES_MAX:
         manifests.FileManifest(
             entries.File(file.path, "0" * 64, 0) for file in files
-        )  # says how many are allowed
+        )  # its message names the limit
     faults = []
     contents: dict[str, bytes] = {}
     references: dict[str, entries.File] = {}
@@ -79,9 +79,9 @@ def _bytes(file: FileSent) -> bytes:
     if data is None:
         raise ValueError("has one of text, base64, upload, link, and uri with sha256 and bytes")
     if file.bytes not in (None, len(data)):
-        raise ValueError(f"has {len(data)} bytes, announced were {file.bytes}")
+        raise ValueError(f"has {len(data)} bytes, expected {file.bytes}")
     if file.sha256 not in (None, found := sha256(data).hexdigest()):
-        raise ValueError(f"has the sha256 {found}, announced was {file.sha256}")
+        raise ValueError(f"has the sha256 {found}, expected {file.sha256}")
     return data
 
 

@@ -1,6 +1,6 @@
-"""Package revisions: listed, drafted, changed, reviewed, deleted; each change names its version.
+"""Package revisions: list, draft, change, review and delete them. Each change names a version.
 
-The document and its members are spelt as docs/design/packages.md spells them.
+The names of members are those of docs/design/packages.md.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tidegate.web import inputs, paging, routing, shapes
 from tidegate.web.as_of import AsOfQuery, position_of
 
 ME = "me"
-CONTENT_BODY_BYTES_MAX = entries.CONTENT_BYTES_MAX * 3 // 2  # base64, and some JSON around it
+CONTENT_BODY_BYTES_MAX = entries.CONTENT_BYTES_MAX * 3 // 2  # base64, and the JSON around it
 
 Name = Annotated[
     str, Meta(min_length=1, max_length=NAME_CHARS_MAX, pattern=r"^[a-z0-9-]+(\.[a-z0-9-]+){2,}$")
@@ -56,7 +56,7 @@ class RevisionPath(inputs.Input, frozen=True):
 
 
 class NewRevision(inputs.Input, frozen=True, kw_only=True, rename="camel"):
-    """A Draft, made by one task; without one, from nothing."""
+    """A new Draft, made by one task; without a task, it starts empty."""
 
     repository: Label
     package_name: PackagePath
@@ -72,7 +72,7 @@ class NewRevision(inputs.Input, frozen=True, kw_only=True, rename="camel"):
 
 
 class RevisionChange(inputs.Input, frozen=True, kw_only=True, rename="camel"):
-    """The revision as it shall be; what is left out stays as it is."""
+    """The new revision; members that are left out do not change."""
 
     lifecycle: Text | None = None
     tasks: Tasks | None = None
@@ -95,13 +95,13 @@ class Remark(inputs.Input, frozen=True, kw_only=True):
 
 
 class Refusal(inputs.Input, frozen=True, kw_only=True):
-    """Turning somebody down needs a reason that they can read."""
+    """A rejection needs a reason for the author."""
 
     reason: Annotated[str, Meta(min_length=1, max_length=1_024)]
 
 
 class Approval(inputs.Input, frozen=True, kw_only=True):
-    digest: Digest  # of the content that was looked at
+    digest: Digest  # of the content that you reviewed
     reason: Text = ""
 
 
@@ -109,7 +109,7 @@ class RevisionFilter(inputs.Paging, frozen=True, kw_only=True):
     repository: Label | None = None
     package: Annotated[str, Meta(max_length=160)] | None = None  # with its repository
     lifecycle: states.Lifecycle | None = None
-    author: Author | None = None  # who drafted it; me: you
+    author: Author | None = None  # the user who drafted it; me: you
     owner: Owner | None = None  # one of its ownerReferences: kind/id
 
 
@@ -118,7 +118,7 @@ Refused = routing.Request[RevisionPath, inputs.Nothing, Refusal]
 Filtered = routing.Request[inputs.Nothing, RevisionFilter, inputs.Nothing]
 FoundPage = tuple[
     list[query_reads.Found[Any]], str | None
-]  # revisions, and where the next page begins
+]  # revisions, and the cursor of the next page
 
 
 def revision_scope(request: routing.Request[RevisionPath, Any, Any]) -> str:
@@ -133,7 +133,7 @@ def create(
     request: routing.Request[inputs.Nothing, inputs.Nothing, NewRevision],
     revisions: RevisionOperations,
 ) -> routing.Response:
-    """Draft a revision: init, clone, edit or upgrade."""
+    """Create a Draft: init, clone, edit or upgrade."""
     body = request.body
     outcome = revisions.create(
         request.caller,
@@ -157,7 +157,7 @@ def get(
     log: log_reader.LogReader,
     row_history: RowHistory,
 ) -> routing.Response:
-    """One revision; as_of shows it as it was."""
+    """Get one revision; as_of shows an earlier state."""
     name, position = request.path.name, 0
     if request.query.as_of:
         position = position_of(log, request.query.as_of)
@@ -172,7 +172,7 @@ def get(
 def list_all(
     request: Filtered, reads: query_reads.Reads, cursors: paging.Cursors, people: PeopleNames
 ) -> routing.Response:
-    """The revisions that you may read; by repository, package, lifecycle, author or owner."""
+    """List the revisions that you may read, by repository, package, lifecycle, author or owner."""
     after = cursors.after(request)
     found, last = _page(request, reads, after)
     seen = [item for item in found if _fits(item.row, request)]
@@ -202,10 +202,10 @@ def _with_name(
 
 
 def _page(request: Filtered, reads: query_reads.Reads, after: str) -> FoundPage:
-    """By the narrowest index that fits; what else is asked for is filtered."""
+    """Read one page by the narrowest index that fits, and filter the rest."""
     query = request.query
     if query.owner is not None:
-        return _owned(query.owner, reads, after, query.limit)
+        return _page_by_owner(query.owner, reads, after, query.limit)
     if query.package is not None:
         index, of = "by_package", query.package
     elif query.author is not None:
@@ -224,7 +224,7 @@ def _page(request: Filtered, reads: query_reads.Reads, after: str) -> FoundPage:
     return found, found[-1].id if len(found) == query.limit else None
 
 
-def _owned(owner: str, reads: query_reads.Reads, after: str, limit: int) -> FoundPage:
+def _page_by_owner(owner: str, reads: query_reads.Reads, after: str, limit: int) -> FoundPage:
     prefix = package_rows.owner_prefix(owner)
     rows = reads.range(package_rows.REVISION_OWNERS, prefix=prefix, after=after, limit=limit)
     names = (row.row.revision for row in rows)
@@ -262,7 +262,7 @@ def update(
     request: routing.Request[RevisionPath, inputs.Nothing, RevisionChange],
     revisions: RevisionOperations,
 ) -> routing.Response:
-    """Change content, tasks, metadata and lifecycle at once; outside Draft, metadata alone."""
+    """Change content, tasks, metadata and lifecycle at once; outside Draft, metadata only."""
     body = request.body
     outcome = revisions.update(
         request.caller,
@@ -284,7 +284,7 @@ def conditions(
     request: routing.Request[RevisionPath, inputs.Nothing, Conditions],
     revisions: RevisionOperations,
 ) -> routing.Response:
-    """Report what was found out about the content of a digest."""
+    """Report conditions about the content of a digest."""
     name, body = request.path.name, request.body
     return show_outcome(
         revisions.set_conditions(request.caller, name, body.digest, body.conditions)
@@ -295,7 +295,7 @@ def delete(
     request: routing.Request[RevisionPath, inputs.Nothing, inputs.Nothing],
     revisions: RevisionOperations,
 ) -> routing.Response:
-    """Delete for good; 202 while finalizers hold it."""
+    """Delete a revision for good; 202 while finalizers block it."""
     response = show_outcome(revisions.delete(request.caller, request.path.name))
     if response.body is not None:
         response.status = 202
@@ -306,13 +306,13 @@ def delete(
 
 
 def propose(request: Reviewed, revisions: RevisionOperations) -> routing.Response:
-    """Draft → Proposed: ready for review, frozen."""
+    """Propose a Draft: it is frozen and ready for review."""
     name, reason = request.path.name, request.body.reason
     return show_outcome(revisions.propose(request.caller, name, reason))
 
 
 def withdraw(request: Reviewed, revisions: RevisionOperations) -> routing.Response:
-    """Proposed → Draft, by who proposed it."""
+    """Withdraw a proposal: Proposed → Draft, by the person who proposed it."""
     name, reason = request.path.name, request.body.reason
     return show_outcome(revisions.withdraw(request.caller, name, reason))
 
@@ -320,34 +320,34 @@ def withdraw(request: Reviewed, revisions: RevisionOperations) -> routing.Respon
 def approve(
     request: routing.Request[RevisionPath, inputs.Nothing, Approval], revisions: RevisionOperations
 ) -> routing.Response:
-    """Approve the content of this digest; the approval that completes the quorum publishes."""
+    """Approve the content of this digest; the last approval of the quorum publishes it."""
     name, body = request.path.name, request.body
     return show_outcome(revisions.approve(request.caller, name, body.digest, body.reason))
 
 
 def reject(request: Refused, revisions: RevisionOperations) -> routing.Response:
-    """Proposed → Draft, with a reason."""
+    """Reject a proposal, with a reason: Proposed → Draft."""
     name, reason = request.path.name, request.body.reason
     return show_outcome(revisions.reject(request.caller, name, reason))
 
 
 def propose_delete(request: Reviewed, revisions: RevisionOperations) -> routing.Response:
-    """Published → DeletionProposed."""
+    """Propose to delete a revision: Published → DeletionProposed."""
     name, reason = request.path.name, request.body.reason
     return show_outcome(revisions.propose_deletion(request.caller, name, reason))
 
 
 def reject_delete(request: Refused, revisions: RevisionOperations) -> routing.Response:
-    """DeletionProposed → Published, with a reason."""
+    """Reject a deletion, with a reason: DeletionProposed → Published."""
     name, reason = request.path.name, request.body.reason
     return show_outcome(revisions.reject_deletion(request.caller, name, reason))
 
 
-# ── answers ───────────────────────────────────────────────────────────────────────────────────────
+# ── responses ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def show_outcome(outcome: RevisionOutcome) -> routing.Response:
-    """The revision as a change left it; no content: it is deleted."""
+    """The revision after a change; no content: it was deleted."""
     if outcome.found is None:
         return routing.Response(None, position=outcome.position)
     return _show(outcome.found, outcome.position)

@@ -1,4 +1,4 @@
-"""The verbs of a rollout: open, pause, resume, clear, abort, retry, skip, override."""
+"""The commands of a rollout: open, pause, resume, clear, abort, retry, skip, override."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tidegate.api.routes import promotions as route_promotions, releases, rollou
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
-from tidegate.control.operations.promotion import PromotionOperations, Promotions
+from tidegate.control.operations.promotion import PromotionOperations
+from tidegate.control.operations.promotion_planning import Promotions
 from tidegate.control.operations.protection import RequestShown
 from tidegate.control.operations.rollouts import MAY_WAIT, RolloutOperations
 from tidegate.control.queries.people import PeopleNames
@@ -39,13 +40,13 @@ class Opening(inputs.Input, frozen=True, kw_only=True):
     release_id: releases.ReleaseId
     reason: Annotated[str, Meta(max_length=1_024)] = ""
     display_name: Annotated[str, Meta(max_length=256)] = ""
-    start_at: Annotated[datetime, Meta(tz=True)] | None = None  # no order before
+    start_at: Annotated[datetime, Meta(tz=True)] | None = None  # no order is sent earlier
 
 
 class Planning(inputs.Input, frozen=True, kw_only=True):
     channel: releases.ScopeName
     release_id: releases.ReleaseId
-    start_at: Annotated[datetime, Meta(tz=True)] | None = None  # no order before
+    start_at: Annotated[datetime, Meta(tz=True)] | None = None  # no order is sent earlier
 
 
 class RolloutReason(inputs.Input, frozen=True, kw_only=True):
@@ -69,7 +70,7 @@ class Retrying(RolloutReason, frozen=True, kw_only=True):
 class Overriding(inputs.Input, frozen=True, kw_only=True):
     gate: states.OverridableGate
     reason: Reason
-    until: Annotated[datetime, Meta(tz=True)] | None = None  # None: to the end of the rollout
+    until: Annotated[datetime, Meta(tz=True)] | None = None  # null: until the rollout ends
 
 
 class Skipping(RolloutReason, frozen=True, kw_only=True):
@@ -91,7 +92,7 @@ def open_one(
     request: routing.Request[inputs.Nothing, inputs.Nothing, Opening],
     promotion: PromotionOperations,
 ) -> routing.Response:
-    """Open a rollout: the same as promoting the release on the channel."""
+    """Open a rollout; the same as promoting the release on the channel."""
     body = request.body
     return route_promotions.to_promoted(
         promotion.promote(
@@ -106,9 +107,10 @@ def open_one(
 
 
 class PlanAhead(Plan, frozen=True, kw_only=True):
-    """A plan that nothing follows yet."""
+    """A plan that no rollout follows yet."""
 
-    earliest: tuple[EarliestStart, ...] = ()  # by wave: when it could start, by windows
+    # When each wave could start at the earliest, by the windows.
+    earliest: tuple[EarliestStart, ...] = ()
     holds: tuple[str, ...] = ()  # what would hold its orders now: a closed edge, a freeze, a hold
 
 
@@ -118,7 +120,7 @@ def dry_plan(
     promotions: Promotions,
     clock: Clock,
 ) -> routing.Response:
-    """Which host would get a release in which wave, and when at the earliest; nothing changes."""
+    """Show which wave each host would be in, and when it could start; nothing changes."""
     body = request.body
     known, channel = reads.find_all(
         (known_key(body.release_id), KnownRelease), (rows.channel_key(body.channel), rows.Channel)
@@ -150,7 +152,7 @@ def pause(
     fleet_reader: FleetReader,
     people: PeopleNames,
 ) -> routing.Response:
-    """No order, no acknowledgement and no wave until it is resumed."""
+    """Pause a rollout: no orders, no acknowledgements and no new waves until it is resumed."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     return _show(
         request, reads, fleet_reader, people, rollouts.pause(request.caller, rollout_id, reason)
@@ -164,7 +166,7 @@ def resume(
     fleet_reader: FleetReader,
     people: PeopleNames,
 ) -> routing.Response:
-    """Let a paused rollout go on; one that is halted is cleared instead."""
+    """Resume a paused rollout; clear one that is halted instead."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     return _show(
         request, reads, fleet_reader, people, rollouts.resume(request.caller, rollout_id, reason)
@@ -178,7 +180,7 @@ def clear(
     fleet_reader: FleetReader,
     people: PeopleNames,
 ) -> routing.Response:
-    """Decide about a rollout that stopped: try again, go on without hosts, or give it up."""
+    """Clear a halted rollout: retry the failed hosts, waive them, or abandon the rollout."""
     body = request.body
     position = rollouts.clear(
         request.caller, request.path.rollout_id, body.mode, body.reason, body.hosts
@@ -193,7 +195,7 @@ def abort(
     fleet_reader: FleetReader,
     people: PeopleNames,
 ) -> routing.Response:
-    """End a rollout where it is: no more orders are sent, and no rollout follows it."""
+    """Abort a rollout: no more orders are sent, and no rollout follows it."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     return _show(
         request, reads, fleet_reader, people, rollouts.abort(request.caller, rollout_id, reason)
@@ -207,7 +209,7 @@ def retry(
     fleet_reader: FleetReader,
     people: PeopleNames,
 ) -> routing.Response:
-    """Try the failed and reverted hosts of a rollout that stopped again: all, or those named."""
+    """Retry failed and reverted hosts of a halted rollout: all of them, or those named."""
     body = request.body
     position = rollouts.retry(request.caller, request.path.rollout_id, body.reason, body.hosts)
     return _show(request, reads, fleet_reader, people, position)
@@ -233,7 +235,7 @@ def override(
     fleet_reader: FleetReader,
     people: PeopleNames,
 ) -> routing.Response:
-    """Let a rollout pass a gate, whatever it says, until a time or to its end."""
+    """Override a gate of a rollout, until a time or until the rollout ends."""
     body = request.body
     position = rollouts.override(
         request.caller, request.path.rollout_id, body.gate, body.reason, body.until
@@ -248,7 +250,7 @@ def continue_wave(
     fleet_reader: FleetReader,
     people: PeopleNames,
 ) -> routing.Response:
-    """Let the next wave go, which waits for a person."""
+    """Start the next wave, which waits for a person."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     position = rollouts.continue_wave(request.caller, rollout_id, reason)
     return _show(request, reads, fleet_reader, people, position)
@@ -261,7 +263,7 @@ def skip_wave(
     fleet_reader: FleetReader,
     people: PeopleNames,
 ) -> routing.Response:
-    """Continue without a wave: its hosts that have no order get none of this rollout."""
+    """Skip a wave: its hosts without an order get none in this rollout."""
     body = request.body
     position = rollouts.skip_wave(request.caller, request.path.rollout_id, body.wave, body.reason)
     return _show(request, reads, fleet_reader, people, position)
@@ -274,7 +276,7 @@ def promote_all(
     fleet_reader: FleetReader,
     people: PeopleNames,
 ) -> routing.Response:
-    """Let every wave go now, without waiting for those before; gates and budgets stay."""
+    """Start all waves now, without waiting for earlier ones; gates and budgets still apply."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     position = rollouts.promote_all(request.caller, rollout_id, reason)
     return _show(request, reads, fleet_reader, people, position)
@@ -287,7 +289,7 @@ def _show(
     people: PeopleNames,
     position: Position,
 ) -> routing.Response:
-    """The rollout as it is after a verb."""
+    """The rollout after a command."""
     response = route_rollouts.show_rollout(reads, fleet_reader, people, request.path.rollout_id)
     response.position = position
     return response

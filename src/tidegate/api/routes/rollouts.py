@@ -1,7 +1,7 @@
-"""Rollouts: where each stands, what happened to it and its hosts, why it waits, and who steers it.
+"""Rollouts: the state of each, its events and hosts, and why it waits.
 
-A rollout is found by its id alone; what people call it is shown, never looked up. Its ETag names
-the position of its last transition first: that is what If-Match of a verb means.
+A rollout is found by its id only; its display name is shown, never looked up. Its ETag begins with
+the position of its last transition, which is what the If-Match of a command refers to.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from tidegate.kernel.model import ANY, Clause, Query
 from tidegate.web import inputs as web_inputs, paging, routing, shapes
 from tidegate.web.as_of import AsOfQuery, position_of
 
-PAGES_MAX = 20  # looked at for one answer, where a filter leaves little of each
-TALLIES_MAX = 50  # asked for at once
+PAGES_MAX = 20  # read for one response when a filter matches few rollouts of each
+TALLIES_MAX = 50  # read at once
 
 Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
 HostId = Annotated[str, Meta(min_length=1, max_length=128)]
 
 
-# ── what comes ────────────────────────────────────────────────────────────────────────────────────
+# ── request bodies ────────────────────────────────────────────────────────────────────────────────
 
 
 class RolloutPath(web_inputs.Input, frozen=True):
@@ -67,27 +67,27 @@ class RolloutHostFilter(web_inputs.Paging, frozen=True, kw_only=True):
 
 
 class RolloutWhyQuery(web_inputs.ReadQuery, frozen=True, kw_only=True):
-    host_id: HostId | None = None  # of one host; else of all that wait
+    host_id: HostId | None = None  # only this host; null: all hosts that wait
 
 
-# ── what goes ─────────────────────────────────────────────────────────────────────────────────────
+# ── responses ─────────────────────────────────────────────────────────────────────────────────────
 
 
 class RolloutListed(rollout_rows.Rollout, frozen=True, kw_only=True):
     version: int  # the position of its last transition
-    outcome: rollout_states.Outcome | None = None  # None: it is open
+    outcome: rollout_states.Outcome | None = None  # null: it is open
     outcome_at: datetime | None = None
-    failures: int = 0  # times that a host failed, whatever became of it
-    hosts: int = 0  # planned
-    converged: int = 0  # of these, those that run the release
+    failures: int = 0  # how often a host failed, also if it was retried later
+    hosts: int = 0  # planned hosts
+    converged: int = 0  # planned hosts that run the release
     waves_planned: int = 0
-    halted_by: str | None = None  # the host that stopped it
+    halted_by: str | None = None  # the host whose failure halted it
     paused_at: datetime | None = None
-    opened_by_name: str | None = None  # None: erased, or no person
+    opened_by_name: str | None = None  # null: erased, or not a person
 
 
 class PlanSummary(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The frozen plan in numbers; all of it is under ``/plan``."""
+    """The frozen plan in numbers; ``/plan`` has all of it."""
 
     digest: str
     display_name: str
@@ -101,7 +101,7 @@ class PlanSummary(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class RolloutShown(rollout_rows.Rollout, frozen=True, kw_only=True):
-    """A rollout: its state, its hosts in numbers, what holds it back, and the plan it follows."""
+    """A rollout: its state, counts of its hosts, its gates, and a summary of its plan."""
 
     version: int
     attempt: int = 1
@@ -111,22 +111,23 @@ class RolloutShown(rollout_rows.Rollout, frozen=True, kw_only=True):
     halted_by: str | None = None
     paused_at: datetime | None = None
     paused_by: str | None = None
-    opened_by_name: str | None = None  # None: erased, or no person
+    opened_by_name: str | None = None  # null: erased, or not a person
     paused_by_name: str | None = None
     rollback_failed: int = 0
     degraded: bool = False
-    outcome: rollout_states.Outcome | None = None  # None: it is open
+    outcome: rollout_states.Outcome | None = None  # null: it is open
     outcome_at: datetime | None = None
-    cause: rollout_states.Cause | None = None  # what made it end so
+    cause: rollout_states.Cause | None = None  # why it ended with this outcome
     cause_id: str | None = None
     gates: tuple[rollout_waits.GateShown, ...] = ()
-    progress: RolloutProgress | None = None  # what it does now; None: over, stopped or paused
-    overrides: tuple[rollout_rows.GateOverride, ...] = ()  # gates that it passes, and who says so
+    progress: RolloutProgress | None = None  # what it does now; null: over, stopped or paused
+    # Gates that it passes, and who overrode them.
+    overrides: tuple[rollout_rows.GateOverride, ...] = ()
     plan: PlanSummary | None = None
 
 
 def scope_of(request: routing.Request[RolloutPath, Any, Any]) -> str:
-    """The channel that the id names. Raises: RolloutUnknown: it is no id of a rollout."""
+    """The scope of the channel in the id. Raises: RolloutUnknown: the id is malformed."""
     try:
         return scopes.channel_scope(names.channel_of(request.path.rollout_id))
     except InvalidInput:
@@ -134,7 +135,7 @@ def scope_of(request: routing.Request[RolloutPath, Any, Any]) -> str:
 
 
 def demand(reads: Reads, rollout_id: str) -> Found[rollout_rows.Rollout]:
-    """The rollout's row. Raises: RolloutUnknown."""
+    """Read the rollout's row. Raises: RolloutUnknown."""
     found = reads.find(rollout_rows.rollout_key(rollout_id), rollout_rows.Rollout)
     if found is None:
         raise refusals.RolloutUnknown(rollout_id)
@@ -142,11 +143,11 @@ def demand(reads: Reads, rollout_id: str) -> Found[rollout_rows.Rollout]:
 
 
 def facts_of(rollout_id: str) -> Query:
-    """Everything that happened to a rollout and its hosts in it."""
+    """The query for all events of a rollout and of its hosts in it."""
     return Query((Clause(ANY, frozenset({f"rollout_id:{rollout_id}"})),))
 
 
-# ── where they stand ──────────────────────────────────────────────────────────────────────────────
+# ── reading ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def list_all(
@@ -155,9 +156,9 @@ def list_all(
     cursors: paging.Cursors,
     people: PeopleNames,
 ) -> routing.Response:
-    """The rollouts that you may read, the newest first.
+    """List the rollouts that you may read, newest first.
 
-    Of a channel, in a state, with one of some outcomes, opened since a time, with failed hosts.
+    Filter by channel, state, outcomes, opening time or failed hosts.
     """
     query = request.query
     wanted = rollout_lists.RolloutsWanted(
@@ -180,7 +181,7 @@ def list_all(
 
 
 def _outcomes(text: str) -> frozenset[rollout_states.Outcome]:
-    """Raises: InvalidInput."""
+    """Parse the outcomes of the filter. Raises: InvalidInput."""
     words = frozenset(text.split(",")) if text else frozenset()
     if unknown := sorted(words - set(rollout_states.Outcome)):
         raise InvalidInput(
@@ -221,7 +222,7 @@ def get(
     fleet_reader: FleetReader,
     people: PeopleNames,
 ) -> routing.Response:
-    """A rollout: state, waves in numbers, gates and frozen plan; as_of shows what was."""
+    """Get a rollout: state, waves, gates and frozen plan; as_of shows an earlier state."""
     rollout_id = request.path.rollout_id
     if not request.query.as_of:
         return show_rollout(reads, fleet_reader, people, rollout_id)
@@ -238,7 +239,7 @@ def get(
 def show_rollout(
     reads: Reads, fleet_reader: FleetReader, people: PeopleNames, rollout_id: str
 ) -> routing.Response:
-    """A rollout as it stands. Raises: RolloutUnknown."""
+    """The rollout as it is now. Raises: RolloutUnknown."""
     row, tally, gates = reads.find_all(
         (rollout_rows.rollout_key(rollout_id), rollout_rows.Rollout),
         (rollout_rows.tally_key(rollout_id), rollout_rows.RolloutTally),
@@ -286,7 +287,7 @@ def _body(
 
 
 def _summary(fleet_reader: FleetReader, row: rollout_rows.Rollout) -> PlanSummary | None:
-    """The plan in numbers; None: its blob is not there any more, or is no plan."""
+    """The plan in numbers; None: its blob is missing, or is not a plan."""
     try:
         plan = fleet_reader.chart(row.plan_digest).plan
     except (BlobMissing, MalformedPlan):
@@ -309,7 +310,7 @@ def hosts(
     reads: Reads,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """The hosts of a rollout that have an order, by name; in a state, or of a wave."""
+    """List the hosts of a rollout with an order, by name; filter by state or wave."""
     rollout_id, query = request.path.rollout_id, request.query
     demand(reads, rollout_id)
     prefix = host_rows.record_id(rollout_id, "")
@@ -337,7 +338,7 @@ def events(
     log: log_reader.LogReader,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """What happened to a rollout and to its hosts in it, in the order of the log."""
+    """List the events of a rollout and of its hosts in it, in the order of the log."""
     rollout_id, limit = request.path.rollout_id, request.query.limit
     demand(reads, rollout_id)
     after = int(cursors.after(request) or "0")
@@ -351,7 +352,7 @@ def plan(
     reads: Reads,
     fleet_reader: FleetReader,
 ) -> routing.Response:
-    """The plan that a rollout follows, frozen when it opened: every host by its wave."""
+    """Get the plan of a rollout, frozen when it opened: every host by its wave."""
     row = demand(reads, request.path.rollout_id).row
     return routing.Response(fleet_reader.chart(row.plan_digest).plan, tag=f'"{row.plan_digest}"')
 
@@ -363,7 +364,7 @@ def ask_why(
     clock: Clock,
     people: PeopleNames,
 ) -> routing.Response:
-    """Why it waits: every gate, what it says of a host or of all, and the row that decides it."""
+    """Explain why a rollout waits: every gate, its answer, and the row that decides it."""
     rollout_id = request.path.rollout_id
     demand(reads, rollout_id)
     state = fleet_reader.state((rollout_id,), clock(), late=True)

@@ -1,4 +1,4 @@
-"""The first start of all, sign-in and sign-out."""
+"""Set-up of the first account, sign-in and sign-out."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 
 from tidegate.api.routes.users import LoginName, Password, PersonName
 from tidegate.config import Settings
-from tidegate.control.operations import accounts as operation_accounts
+from tidegate.control.operations import accounts as operation_accounts, passwords
 from tidegate.control.operations.access import AccessOperations
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access import refusals, roles, rows, steps
@@ -22,12 +22,12 @@ class Setup(inputs.Input, frozen=True, kw_only=True):
     login: LoginName
     name: PersonName
     password: Password
-    alone: bool  # one person: the default repository asks for nobody else's approval
+    alone: bool  # one person: the default repository needs no approval by another
 
 
 class Credentials(inputs.Input, frozen=True, kw_only=True):
     login: Annotated[str, Meta(max_length=64)]
-    password: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)]
+    password: Annotated[str, Meta(max_length=passwords.PASSWORD_CHARS_MAX)]
 
 
 class SetupState(Struct, frozen=True):
@@ -37,7 +37,7 @@ class SetupState(Struct, frozen=True):
 
 class SignedIn(Struct, frozen=True):
     user_id: str
-    csrf_token: str  # sent back as X-CSRF-Token with every write of this session
+    csrf_token: str  # send it as X-CSRF-Token with every write of this session
 
 
 class Me(Struct, frozen=True):
@@ -50,7 +50,7 @@ class Me(Struct, frozen=True):
 
 
 def setup_state(request: Plain, reads: Reads) -> routing.Response:
-    """Whether the installation has its first user."""
+    """Whether the first user exists."""
     found = reads.find(rows.installation_key(), rows.InstallationRow)
     return routing.Response(
         SetupState(found is not None, None if found is None else found.row.alone)
@@ -62,7 +62,7 @@ def set_up(
     access: AccessOperations,
     settings: Settings,
 ) -> routing.Response:
-    """Make the first user, with the one-time code that the server printed."""
+    """Create the first user, with the one-time code that the server printed."""
     authentication.check_origin(request.arrived, settings)
     body = request.body
     position = access.set_up(
@@ -80,7 +80,7 @@ def sign_in(
     access: AccessOperations,
     settings: Settings,
 ) -> routing.Response:
-    """Open a session: its id comes as a cookie that scripts cannot read."""
+    """Sign in; the session id is a cookie that scripts cannot read."""
     authentication.check_origin(request.arrived, settings)
     session = access.sign_in(
         request.body.login, request.body.password, address=request.arrived.address
@@ -90,13 +90,13 @@ def sign_in(
 
 
 def sign_out(request: Plain, access: AccessOperations, settings: Settings) -> routing.Response:
-    """Close this session."""
+    """Sign out of this session."""
     access.sign_out(request.caller)
     return routing.Response(None, cookies=(authentication.set_cookie("", settings),))
 
 
 def me(request: Plain, accounts: operation_accounts.Accounts) -> routing.Response:
-    """Who you are here, and what you may."""
+    """Get your own user and permissions."""
     principal = request.principal
     called = accounts.called(principal.id)
     grants = principal.grants if principal.narrowed is None else principal.narrowed
@@ -124,7 +124,7 @@ ROUTES = (
         errors=(
             refusals.AlreadySetUp,
             operation_accounts.WrongSetupCode,
-            operation_accounts.WeakPassword,
+            passwords.WeakPassword,
         ),
         body_bytes_max=routing.SIGN_IN_BYTES_MAX,
     ),

@@ -1,4 +1,4 @@
-"""A rollout is played with simulated hosts before it is opened; nothing changes."""
+"""Simulates a rollout before it is opened; nothing changes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Meta, structs
 from tidegate.api.routes import rollout_commands, rollouts
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
-from tidegate.control.operations.promotion import Promotions
+from tidegate.control.operations.promotion_planning import Promotions
 from tidegate.control.queries import forecasts
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access import roles, scopes
@@ -17,7 +17,7 @@ from tidegate.domain.channels import refusals, rows
 from tidegate.errors import NotFound
 from tidegate.web import inputs, routing
 
-RUNS_MAX = 5  # a server has other things to do: more of them run at the command line
+RUNS_MAX = 5  # a server has other work; the command line runs more
 SEED_MAX = 2**31 - 1
 FAILING_MAX = 100
 
@@ -25,7 +25,7 @@ Share = Annotated[float, Meta(ge=0.0, le=1.0)]
 
 
 class OddsAsked(inputs.Input, frozen=True, kw_only=True):
-    """How often things go wrong, as shares; what is not said does not go wrong."""
+    """How often things fail, as shares; what is left out never fails."""
 
     activation_fails: Share = 0.0
     probe_fails: Share = 0.0
@@ -52,7 +52,7 @@ def simulate(
     fleet_reader: FleetReader,
     clock: Clock,
 ) -> routing.Response:
-    """Play a rollout with simulated hosts: when waves would end, and what would stop it."""
+    """Simulate a rollout: when waves would end, and what would stop it."""
     body = request.body
     plan = rollout_commands.dry_plan(cast(Any, request), reads, promotions, clock).body
     channel = reads.find(rows.channel_key(body.channel), rows.Channel)

@@ -1,4 +1,4 @@
-"""The installation on one screen."""
+"""A summary of the installation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.web import inputs, routing
 def show(
     request: routing.Request[inputs.Nothing, inputs.ReadQuery, inputs.Nothing], status: StatusReader
 ) -> routing.Response:
-    """Each channel that you may read, what is under way, and what needs you."""
+    """Summarize the channels that you may read, what is under way, and what needs you."""
     return routing.Response(status.report(request.caller))
 
 

@@ -1,4 +1,4 @@
-"""Subscriptions: which events of which scopes go to which target, and what waits to be sent."""
+"""Subscriptions: which events of which scopes go to which target, and their queues."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class NewSubscription(inputs.Input, frozen=True, kw_only=True):
 
 
 class SubscriptionChanges(inputs.Input, frozen=True, kw_only=True):
-    """What changes; the rest stays. A disabled subscription is enabled again."""
+    """Members that are left out do not change. A disabled subscription is enabled again."""
 
     url: Url | None = None
     to: Recipients | None = None
@@ -59,13 +59,13 @@ class SubscriptionChanges(inputs.Input, frozen=True, kw_only=True):
 
 
 class ReplayAfter(inputs.Input, frozen=True, kw_only=True):
-    """After which position of the log."""
+    """The position of the log to replay from."""
 
     after: Annotated[int, Meta(ge=0, le=POSITION_MAX)]
 
 
 class SubscriptionShown(Struct, frozen=True, kw_only=True):
-    """A subscription and its queue, without its address."""
+    """A subscription and its queue, without the target's address."""
 
     name: str
     kind: states.TargetKind
@@ -87,12 +87,12 @@ class SubscriptionShown(Struct, frozen=True, kw_only=True):
     dead_letters: tuple[rows.DeadLetter, ...]
     is_replaying: bool
     version: int
-    created_by_name: str | None = None  # None: erased, or no person
-    secret: str | None = None  # of a webhook, just after the server made it
+    created_by_name: str | None = None  # null: erased, or not a person
+    secret: str | None = None  # of a webhook, only right after the server made it
 
 
 class TestAnswer(Struct, frozen=True, kw_only=True):
-    """What a target answered to a test message."""
+    """What a target returned for a test message."""
 
     name: str
     ok: bool
@@ -104,7 +104,7 @@ def list_all(
     subscriptions: operation_subscriptions.SubscriptionOperations,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """The subscriptions of scopes that you may read, each with its queue."""
+    """List the subscriptions of scopes that you may read, each with its queue."""
     after, limit = cursors.after(request), request.query.limit
     found = [item for item in subscriptions.list_readable(request.caller) if item.id > after]
     last = found[limit - 1].id if len(found) > limit else None
@@ -117,7 +117,7 @@ def get(
     subscriptions: operation_subscriptions.SubscriptionOperations,
     people: PeopleNames,
 ) -> routing.Response:
-    """A subscription, what waits to be sent, and its dead letters."""
+    """Get a subscription, its queue, and its dead letters."""
     found, queue = subscriptions.get(request.caller, request.path.subscription)
     name = people.find_name(found.row.created_by)
     shown = structs.replace(_shown(found, queue), created_by_name=name)
@@ -128,7 +128,7 @@ def create(
     request: routing.Request[inputs.Nothing, inputs.Nothing, NewSubscription],
     subscriptions: operation_subscriptions.SubscriptionOperations,
 ) -> routing.Response:
-    """Tell a target of events from now on. The answer has the secret of a webhook, once."""
+    """Subscribe a target to events from now on. The response has a webhook's secret, once."""
     body = request.body
     changed = subscriptions.create(
         request.caller,
@@ -146,7 +146,7 @@ def edit(
     request: routing.Request[SubscriptionPath, inputs.Nothing, SubscriptionChanges],
     subscriptions: operation_subscriptions.SubscriptionOperations,
 ) -> routing.Response:
-    """Change which events a target gets, or where it is; rotate the secret of a webhook."""
+    """Change a subscription's events or target, or rotate the secret of a webhook."""
     body = request.body
     given = (body.url, body.to, body.secret)
     target = operation_subscriptions.NewTarget(
@@ -168,7 +168,7 @@ def delete(
     request: routing.Request[SubscriptionPath, inputs.Nothing, inputs.Nothing],
     subscriptions: operation_subscriptions.SubscriptionOperations,
 ) -> routing.Response:
-    """Stop telling a target. What waits is dropped, and the address is erased."""
+    """Delete a subscription. Its queue is dropped, and the address is erased."""
     position = subscriptions.delete(request.caller, request.path.subscription)
     return routing.Response(shapes.Written(position), position=position)
 
@@ -177,7 +177,7 @@ def test(
     request: routing.Request[SubscriptionPath, inputs.Nothing, inputs.Nothing],
     subscriptions: operation_subscriptions.SubscriptionOperations,
 ) -> routing.Response:
-    """Send a test message now, past the queue."""
+    """Send a test message now, bypassing the queue."""
     name = request.path.subscription
     answer = subscriptions.test(request.caller, name)
     return routing.Response(TestAnswer(name=name, ok=answer.is_delivered, detail=answer.detail))
@@ -187,7 +187,7 @@ def skip(
     request: routing.Request[SubscriptionPath, inputs.Nothing, ReasonBody],
     subscriptions: operation_subscriptions.SubscriptionOperations,
 ) -> routing.Response:
-    """Give up the first message that waits, so that the next one is sent."""
+    """Give up the first message in the queue, so that the next one is sent."""
     name, reason = request.path.subscription, request.body.reason
     position = subscriptions.skip(request.caller, name, reason)
     return routing.Response(shapes.Written(position), position=position)
@@ -197,7 +197,7 @@ def replay(
     request: routing.Request[SubscriptionPath, inputs.Nothing, ReplayAfter],
     subscriptions: operation_subscriptions.SubscriptionOperations,
 ) -> routing.Response:
-    """Send again what happened after a position of the log."""
+    """Send the events after a position again."""
     name, after = request.path.subscription, request.body.after
     position = subscriptions.replay(request.caller, name, after)
     return routing.Response(shapes.Written(position), position=position)
@@ -248,7 +248,7 @@ _TERMS = (
     DestinationRefused,
 )
 _PATH = "/v1/subscriptions/{subscription}"
-# The operation asks for the permission on each scope of the subscription.
+# The operation checks the permission on each scope of the subscription.
 ROUTES = (
     routing.Route(
         "GET",

@@ -1,6 +1,6 @@
-"""Targets: where the work of each operation goes, by this server's settings, and whether it would.
+"""Targets: where this server's settings send the work of each operation, and whether they respond.
 
-They are read from the configuration file and never stored, so nothing here changes any.
+Targets are read from the configuration file and never stored, so no route changes them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class TargetPath(inputs.Input, frozen=True):
 
 
 class Tried(Struct, frozen=True, kw_only=True):
-    """What a target answered, or what is wrong with it."""
+    """What a target returned, or what is wrong with it."""
 
     name: str
     ok: bool
@@ -33,7 +33,7 @@ def list_all(
     settings: Settings,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """The targets of this server's settings, by operation; secrets are nowhere."""
+    """List the targets in this server's settings, by operation, without secrets."""
     after, limit = cursors.after(request), request.query.limit
     found = [item for item in configured.describe_targets(settings) if item.name > after]
     last = found[limit - 1].name if len(found) > limit else None
@@ -43,7 +43,7 @@ def list_all(
 def try_out(
     request: routing.Request[TargetPath, inputs.Nothing, inputs.Nothing], targets: TargetOperations
 ) -> routing.Response:
-    """Try a target without giving it work: it is asked for nothing."""
+    """Test a target without giving it work."""
     name = request.path.target
     found = targets.test(request.caller, name)
     return routing.Response(

@@ -1,4 +1,4 @@
-"""API tokens: made by their owner, shown once, never more than their owner."""
+"""API tokens: made by their owner, shown once, with no more permissions than the owner."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.web import inputs, paging, routing, shapes
 
 class NewToken(inputs.Input, frozen=True, kw_only=True):
     days: Annotated[int, Meta(ge=1, le=slices.TOKEN_DAYS_MAX)] = 30
-    roles: Roles | None = None  # None: whatever you may; never more than you may
+    roles: Roles | None = None  # null: all that you may do; never more than that
 
 
 class TokenPath(inputs.Input, frozen=True):
@@ -32,13 +32,13 @@ class TokenShown(Struct, frozen=True):
     expires_at: datetime
     revoked_at: datetime | None
     grants: tuple[Grant, ...] | None
-    parent_id: str | None  # the token that made it: it ends with that one
-    active: bool  # False: expired, revoked, or ended with its parent or a change of password
+    parent_id: str | None  # the token that made it; it ends with that one
+    active: bool  # false: expired, revoked, or ended with its parent or by a change of password
 
 
 class TokenMade(Struct, frozen=True):
     token_id: str
-    token: str  # shown this once
+    token: str  # shown only in this response
     expires_at: datetime
     position: int
 
@@ -46,7 +46,7 @@ class TokenMade(Struct, frozen=True):
 def create_token(
     request: routing.Request[inputs.Nothing, inputs.Nothing, NewToken], access: AccessOperations
 ) -> routing.Response:
-    """Make an API token of your own; it is shown this once."""
+    """Make an API token of your own; it is shown only in this response."""
     roles = request.body.roles
     grants = None if roles is None else tuple(item.grant for item in roles)
     made = access.create_token(request.caller, request.body.days, grants)
@@ -60,7 +60,7 @@ def list_tokens(
     accounts: Accounts,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """Your own API tokens; their secrets are nowhere."""
+    """List your own API tokens, without their secrets."""
     found = reads.range(
         rows.API_TOKENS,
         index="by_user",
@@ -76,7 +76,7 @@ def list_tokens(
 def drop_token(
     request: routing.Request[TokenPath, inputs.Nothing, inputs.Nothing], access: AccessOperations
 ) -> routing.Response:
-    """Revoke an API token: your own, or, administering, anybody's."""
+    """Revoke an API token: your own, or anyone's if you may administer."""
     position = access.revoke_token(request.caller, request.path.token_id)
     return routing.Response(shapes.Written(position), position=position)
 
@@ -97,7 +97,7 @@ def _token(
         row.revoked_at,
         row.grants,
         row.ancestors[-1] if row.ancestors else None,
-        owner is not None and accounts.is_token_valid(row, owner.row),
+        owner is not None and accounts.tokens.is_token_valid(row, owner.row),
     )
 
 

@@ -1,4 +1,4 @@
-"""Bytes of files, sent raw before a revision names them."""
+"""Uploads: bytes of files, sent before a revision uses them."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ async def upload(
     request: routing.Request[UploadPath, inputs.Nothing, inputs.Nothing],
     uploads: operation_uploads.UploadOperations,
 ) -> routing.Response:
-    """Store the bytes of a file, raw; they are compared with the SHA-256 while they arrive.
+    """Upload the raw bytes of a file; they are verified against their SHA-256.
 
-    The receipt of the answer names them as the member upload of a file of a revision. No thread is
-    held while the client sends.
+    Use the receipt in the response as the member upload of a file of a revision. No thread is held
+    while the client sends.
     """
     body, path = request.incoming, request.path
     assert body is not None, "the route says that it uploads"

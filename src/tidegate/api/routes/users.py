@@ -9,15 +9,19 @@ from typing import Annotated
 from msgspec import Meta, Struct, structs
 
 from tidegate.config import Settings
-from tidegate.control.operations import access as operation_access, accounts as operation_accounts
+from tidegate.control.operations import (
+    access as operation_access,
+    accounts as operation_accounts,
+    passwords,
+)
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access import refusals, roles as access_roles, rows, slices, steps
 from tidegate.web import authentication, inputs, paging, routing, shapes
 
 LoginName = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+$")]
 PersonName = Annotated[str, Meta(min_length=1, max_length=128)]
-# What a password and a scope must be is for the operations to say, as on the pages.
-Password = Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)]
+# The operations check passwords and scopes, for the API and for the pages.
+Password = Annotated[str, Meta(max_length=passwords.PASSWORD_CHARS_MAX)]
 Scope = Annotated[str, Meta(max_length=access_roles.SCOPE_CHARS_MAX)]
 Plain = routing.Request[inputs.Nothing, inputs.Nothing, inputs.Nothing]
 
@@ -37,14 +41,14 @@ Roles = Annotated[tuple[RoleOn, ...], Meta(max_length=slices.GRANTS_MAX)]
 class NewUser(inputs.Input, frozen=True, kw_only=True):
     login: LoginName
     name: PersonName
-    password: Password | None = None  # None: they choose it with a one-time code
+    password: Password | None = None  # null: they choose it with a one-time code
     roles: Roles = ()
 
 
 class NewPassword(inputs.Input, frozen=True, kw_only=True):
     password: Password
-    current: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)] = (
-        ""  # the password of today
+    current: Annotated[str, Meta(max_length=passwords.PASSWORD_CHARS_MAX)] = (
+        ""  # the current password
     )
 
 
@@ -81,7 +85,7 @@ class UserPath(inputs.Input, frozen=True):
 
 class UserShown(Struct, frozen=True):
     user_id: str
-    login: str | None  # None: erased
+    login: str | None  # null: erased
     name: str | None
     enabled: bool
     erased: bool
@@ -93,7 +97,7 @@ class UserShown(Struct, frozen=True):
 
 
 class ChangedUserShown(UserShown, frozen=True, kw_only=True):
-    """A user as the change left it."""
+    """A user after a change."""
 
     warnings: tuple[str, ...]  # protected channels on which too few people may approve now
 
@@ -101,7 +105,7 @@ class ChangedUserShown(UserShown, frozen=True, kw_only=True):
 class AddedUserShown(UserShown, frozen=True, kw_only=True):
     """A new user. Give them the link or the code to choose a password; neither is shown again."""
 
-    code: str | None = None  # None: the user has a password, or this answers a repeat
+    code: str | None = None  # null: the user has a password, or this is a repeated request
     link: str | None = None  # a page of this server; without public_url it begins with the path
     code_expires_at: datetime | None = None
 
@@ -139,7 +143,7 @@ def list_users(
     accounts: operation_accounts.Accounts,
     cursors: paging.Cursors,
 ) -> routing.Response:
-    """All users, by id."""
+    """List all users, by id."""
     after = cursors.after(request)
     found = reads.range(rows.USERS, after=after, limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
@@ -152,7 +156,7 @@ def get_user(
     reads: Reads,
     accounts: operation_accounts.Accounts,
 ) -> routing.Response:
-    """One user."""
+    """Get one user."""
     found = reads.find(rows.user_key(request.path.user_id), rows.User)
     return _user(accounts, found, request.path.user_id)
 
@@ -162,7 +166,7 @@ def grant(
     access: operation_access.AccessOperations,
     accounts: operation_accounts.Accounts,
 ) -> routing.Response:
-    """Give another user a role on a scope."""
+    """Grant a role on a scope to another user."""
     user_id, given = request.path.user_id, request.body.grant
     return _show(accounts, access.grant(request.caller, user_id, given))
 
@@ -172,7 +176,7 @@ def revoke(
     access: operation_access.AccessOperations,
     accounts: operation_accounts.Accounts,
 ) -> routing.Response:
-    """Take a role on a scope from another user."""
+    """Revoke a role on a scope from another user."""
     user_id, taken = request.path.user_id, request.body.grant
     return _show(accounts, access.revoke(request.caller, user_id, taken))
 
@@ -201,7 +205,7 @@ def erase(
     access: operation_access.AccessOperations,
     accounts: operation_accounts.Accounts,
 ) -> routing.Response:
-    """Erase a person: name, sign-in and credentials go; the id stays in the history."""
+    """Erase a person: name, sign-in and credentials; the id remains in the history."""
     return _show(accounts, access.erase(request.caller, request.path.user_id))
 
 
@@ -248,7 +252,7 @@ def redeem_reset(
 def _show(
     accounts: operation_accounts.Accounts, changed: operation_access.ChangedUser
 ) -> routing.Response:
-    """A user as an operation left it."""
+    """The user after an operation."""
     found = changed.user
     shown = structs.asdict(_shown(found, accounts.called(found.id)))
     return routing.Response(
@@ -301,7 +305,7 @@ ROUTES = (
         routing.requires_step(steps.ADD_USER),
         AddedUserShown,
         status=201,
-        errors=(refusals.UserExists, operation_accounts.WeakPassword, refusals.InvalidScope),
+        errors=(refusals.UserExists, passwords.WeakPassword, refusals.InvalidScope),
     ),
     routing.Route(
         "GET",
@@ -332,7 +336,7 @@ ROUTES = (
         PasswordSet,
         errors=(
             refusals.NotOwner,
-            operation_accounts.WeakPassword,
+            passwords.WeakPassword,
             operation_accounts.WrongCredentials,
             operation_accounts.SessionRequired,
         ),
@@ -351,7 +355,7 @@ ROUTES = (
         redeem_reset,
         routing.PUBLIC,
         shapes.Written,
-        errors=(operation_accounts.WrongResetCode, operation_accounts.WeakPassword),
+        errors=(operation_accounts.WrongResetCode, passwords.WeakPassword),
         body_bytes_max=routing.SIGN_IN_BYTES_MAX,
     ),
 )

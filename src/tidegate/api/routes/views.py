@@ -1,4 +1,4 @@
-"""Proof that what stands is what the log says."""
+"""Verifies that the rows match the log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHOWN_MAX = 100
 
 
 class DifferenceShown(Struct, frozen=True):
-    """A row that is not what its facts make it."""
+    """A row that differs from what its facts produce."""
 
     row: str
     what: str
@@ -21,7 +21,7 @@ class DifferenceShown(Struct, frozen=True):
 
 
 class Verification(Struct, frozen=True):
-    """What a replay of the whole log found."""
+    """The result of a replay of the whole log."""
 
     verified: bool
     position: int

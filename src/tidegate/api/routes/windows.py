@@ -1,4 +1,4 @@
-"""Maintenance windows: times in which orders may go out, and times in which they may not."""
+"""Maintenance windows: times in which orders may be sent, and times in which they may not."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class WindowPath(inputs.Input, frozen=True):
 
 
 class WindowGiven(inputs.Input, frozen=True, kw_only=True):
-    """A window without a reason: what is checked before it is written."""
+    """A window without a reason: what is checked before it is saved."""
 
     window_id: WindowId
     kind: facts.WindowKind
@@ -53,13 +53,13 @@ class WindowGiven(inputs.Input, frozen=True, kw_only=True):
 
 
 class NewWindow(WindowGiven, frozen=True, kw_only=True):
-    """None named: all channels, all repositories, all hosts. Without a rule it occurs once."""
+    """Without channels, repositories or hosts it covers all. Without a rule it occurs once."""
 
     reason: route_channels.Reason
 
 
 class WindowChange(inputs.Input, frozen=True, kw_only=True):
-    """What is left out stays."""
+    """Members that are left out do not change."""
 
     reason: route_channels.Reason
     kind: facts.WindowKind | UnsetType = UNSET
@@ -81,11 +81,11 @@ class AheadQuery(inputs.Input, frozen=True, kw_only=True):
 
 class WindowShown(rows.Window, frozen=True, kw_only=True):
     version: int
-    operator_name: str | None = None  # None: erased, or no person
+    operator_name: str | None = None  # null: erased, or not a person
 
 
 class Occurrences(Struct, frozen=True, kw_only=True):
-    """What comes next, first to last; none: it does not occur within 400 days."""
+    """The next occurrences in order; none: it does not occur within 400 days."""
 
     occurrences: tuple[operation_windows.Occurrence, ...]
 
@@ -96,7 +96,7 @@ def list_all(
     cursors: paging.Cursors,
     people: PeopleNames,
 ) -> routing.Response:
-    """The maintenance windows."""
+    """List the maintenance windows."""
     found = reads.range(rows.WINDOWS, after=cursors.after(request), limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [_shown(item, people) for item in found if _may_see(request.principal, item.row)]
@@ -108,7 +108,7 @@ def show(
     reads: Reads,
     people: PeopleNames,
 ) -> routing.Response:
-    """One maintenance window."""
+    """Get one maintenance window."""
     found = _demand(request.principal, reads, request.path.window_id)
     return routing.Response(_shown(found, people), version=found.version)
 
@@ -118,7 +118,7 @@ def show_next(
     reads: Reads,
     windows: operation_windows.WindowOperations,
 ) -> routing.Response:
-    """When the window lasts next, in its zone or in that of a host."""
+    """List the next occurrences of a window, in its zone or in that of a host."""
     window_id, query = request.path.window_id, request.query
     _demand(request.principal, reads, window_id)
     return routing.Response(
@@ -130,7 +130,7 @@ def check(
     request: routing.Request[inputs.Nothing, AheadQuery, WindowGiven],
     windows: operation_windows.WindowOperations,
 ) -> routing.Response:
-    """When a window would last, without writing it."""
+    """Show when a window would occur, without saving it."""
     spec = facts.WindowSpec(**structs.asdict(request.body))
     return routing.Response(Occurrences(occurrences=windows.check(spec, request.query.count)))
 
@@ -140,7 +140,7 @@ def create(
     windows: operation_windows.WindowOperations,
     reads: Reads,
 ) -> routing.Response:
-    """Allow orders only at some times, or deny them."""
+    """Create a window that allows or denies orders at some times."""
     members = structs.asdict(request.body)
     reason = members.pop("reason")
     position = windows.create(request.caller, facts.WindowSpec(**members), reason)
@@ -164,7 +164,7 @@ def delete(
     request: routing.Request[WindowPath, inputs.Nothing, route_channels.ReasonBody],
     windows: operation_windows.WindowOperations,
 ) -> routing.Response:
-    """Remove a window."""
+    """Delete a window."""
     position = windows.delete(request.caller, request.path.window_id, request.body.reason)
     return routing.Response(shapes.Written(position), position=position)
 
@@ -193,14 +193,14 @@ def _demand(principal: principals.Principal, reads: Reads, window_id: str) -> Fo
 
 
 def _may_see(principal: principals.Principal, row: rows.Window) -> bool:
-    """One of all channels concerns everybody."""
+    """A window of all channels is visible to everyone."""
     return not row.channels or any(
         principal.may(roles.Verb.READ, scope) for scope in freezes.list_scopes(row.channels)
     )
 
 
 def _of_new(request: routing.Request[inputs.Nothing, inputs.Nothing, NewWindow]) -> str:
-    """The first of its scopes; the operation asks for all of them."""
+    """The first scope of the window; the operation checks all of them."""
     return freezes.list_scopes(request.body.channels)[0]
 
 
@@ -256,9 +256,7 @@ ROUTES = (
         "PATCH",
         "/v1/windows/{window_id}",
         edit,
-        routing.requires_step(
-            steps.EDIT_WINDOW, None
-        ),  # the operation asks on each of its channels
+        routing.requires_step(steps.EDIT_WINDOW, None),  # the operation checks each of its channels
         WindowShown,
         guard=steps.EDIT_WINDOW.version,
         requests=protection.RequestShown,

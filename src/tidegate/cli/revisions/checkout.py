@@ -1,14 +1,14 @@
-"""A revision's files in a directory: what is read for a push, what is written by a pull.
+"""A revision's files in a directory: read for a push, written by a pull.
 
-A pull leaves ``.tidegate.json`` beside the files: which revision they are of, and at which version
-they were taken. A push from there is refused if somebody else pushed in between.
+A pull writes ``.tidegate.json`` next to the files, with the revision and its version at that time.
+A push from the directory is refused if another person pushed in between.
 
 A file is executable in the revision if its owner may execute it here.
 
-Bytes are never whole in memory: a file is read and written in pieces, and known by its hash.
+Files are read and written in chunks, never whole in memory, and identified by their hash.
 
-Files whose bytes lie elsewhere stand in ``.tidegate-references.json``: a list of path, uri, sha256
-and bytes, with ``"executable": true`` for a program, written by a pull and by hand, sent by a push.
+References are listed in ``.tidegate-references.json``: path, uri, sha256 and bytes of each, with
+``"executable": true`` for a program. A pull or a person writes the list, and a push sends it.
 """
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ from tidegate.errors import Invalid, TooLarge
 
 MARK: Final = ".tidegate.json"
 REFERENCES: Final = ".tidegate-references.json"
-GIT: Final = ".git"  # is left out at any depth
-STAGED: Final = ".tidegate-pull-"  # what a pull writes before it has all of it
+GIT: Final = ".git"  # skipped at any depth
+STAGED: Final = ".tidegate-pull-"  # the directory of an unfinished pull
 _STAGE: Final = re.compile(re.escape(STAGED) + r"[a-z0-9_]{8}")  # as ``tempfile`` names it
 PIECE_BYTES: Final = 256 * 1024
 
-Files = dict[str, entries.File]  # by path, as the server spells it; their bytes lie in a directory
+Files = dict[str, entries.File]  # by path as in the API; their bytes are in a directory
 
 
 @dataclass(frozen=True, slots=True)
 class CheckoutMark:
-    """What a directory was taken from."""
+    """The revision and version that a directory was pulled from."""
 
     name: str
     version: int
     digest: str
-    manifest: str  # names the addresses of references, too
+    manifest: str  # includes the addresses of references
 
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A file whose bytes lie elsewhere."""
+    """A file that is stored elsewhere."""
 
     path: str
     uri: str
@@ -63,10 +63,10 @@ class Reference:
 
 
 def manifest_of(files: Files, references: Iterable[Reference] = ()) -> manifests.FileManifest:
-    """The files as the server names them; another address of a reference is another manifest.
+    """Build the manifest of the files. It also depends on the addresses of references.
 
     Raises:
-        Invalid, TooLarge: they cannot be the files of a revision.
+        Invalid, TooLarge: these cannot be the files of a revision.
     """
     linked = (
         entries.File(item.path, item.sha256, item.bytes, item.uri, item.executable)
@@ -76,10 +76,11 @@ def manifest_of(files: Files, references: Iterable[Reference] = ()) -> manifests
 
 
 def read(directory: Path) -> Files:
-    """All files below a directory, without ``.git`` and what we write beside the files.
+    """All files below a directory, without ``.git`` and our own files in it.
 
     Raises:
-        Stop: no such directory, something that is no plain file, too much.
+        CommandExit: the directory does not exist, has something other than plain files and links,
+            or too much content.
     """
     if not directory.is_dir():
         raise CommandExit(
@@ -116,7 +117,7 @@ def _entry(named: str, path: Path) -> entries.File:
 
 
 def reference_from_json(item: Any) -> Reference:
-    """One of a list in JSON. Raises: KeyError, TypeError, ValueError."""
+    """Parse a reference from JSON. Raises: KeyError, TypeError, ValueError."""
     executable = item.get("executable", False)
     if not isinstance(executable, bool):
         raise TypeError(f"executable is true or false, not {executable!r}")
@@ -126,12 +127,12 @@ def reference_from_json(item: Any) -> Reference:
 
 
 def reference_to_json(item: Reference) -> dict[str, Any]:
-    """A reference in JSON; of a file that is no program nothing is said about it."""
+    """A reference in JSON. ``executable`` is omitted unless it is true."""
     return {name: value for name, value in asdict(item).items() if value is not False}
 
 
 def read_references(directory: Path) -> tuple[Reference, ...]:
-    """What the directory's list of references names. Raises: Stop: it is no such list."""
+    """Read the directory's list of references. Raises: CommandExit: the list is malformed."""
     place = directory / REFERENCES
     try:
         return tuple(reference_from_json(item) for item in json.loads(place.read_text()))
@@ -146,7 +147,7 @@ def read_references(directory: Path) -> tuple[Reference, ...]:
 
 
 def write_references(directory: Path, references: Iterable[Reference]) -> None:
-    """Make the directory's list name these, and no others."""
+    """Write the directory's list of references, or delete it if there are none."""
     items = [
         reference_to_json(item) for item in sorted(references, key=lambda item: item.path.encode())
     ]
@@ -157,7 +158,7 @@ def write_references(directory: Path, references: Iterable[Reference]) -> None:
 
 
 def _below(directory: Path) -> list[Path]:
-    """The files and links, in a fixed order. No link is followed."""
+    """The files and links in a fixed order. Links are not followed."""
     found: list[Path] = []
     for root, directories, names in os.walk(directory):
         is_top = Path(root) == directory
@@ -183,12 +184,12 @@ def _below(directory: Path) -> list[Path]:
 
 
 def _is_ours(name: str) -> bool:
-    """Whether a name directly in the directory is that of something we write beside the files."""
+    """Whether a name at the top of the directory is one of our own files."""
     return name in (MARK, REFERENCES) or _STAGE.fullmatch(name) is not None
 
 
 def read_mark(directory: Path) -> CheckoutMark | None:
-    """What a pull wrote down here; None: nothing, or nothing that can be read."""
+    """Read the mark of the last pull; None if there is none or it is unreadable."""
     try:
         found = json.loads((directory / MARK).read_text())
         name, version = str(found["name"]), int(found["version"])
@@ -202,13 +203,13 @@ def mark(directory: Path, what: CheckoutMark) -> None:
 
 
 def check_free(directory: Path, name: str, *, discard: bool) -> None:
-    """That a pull of this revision may write here: nothing is there, or nothing that is lost.
+    """Check that a pull of this revision may write here without losing changes.
 
     Raises:
-        Stop: names what stands in the way.
+        CommandExit: names what would be lost.
     """
     if not directory.exists() or all(_STAGE.fullmatch(path.name) for path in directory.iterdir()):
-        return  # what a pull that was killed left is in nobody's way
+        return  # the rest of a killed pull does not matter
     mark = read_mark(directory)
     if mark is None or mark.name != name:
         held = "files of its own" if mark is None else mark.name
@@ -230,14 +231,16 @@ def _is_changed(directory: Path, mark: CheckoutMark) -> bool:
     try:
         found = manifest_of(read(directory), read_references(directory)).content
     except (Invalid, TooLarge):
-        return True  # what no revision holds was not pushed
+        return True  # a file that no revision can contain was not pushed
     return found.manifest != mark.manifest
 
 
 @contextmanager
 def staging(directory: Path) -> Iterator[Path]:
-    """A directory on the same disk for files that are still to be checked; it is removed, and so is
-    a directory that was made for it and stays empty, and what a pull that was killed left.
+    """A temporary directory on the same disk, for files that are not verified yet.
+
+    It is deleted at the end, with the rest of killed pulls, and with the target directory if that
+    was created for it and stays empty.
     """
     directory.mkdir(parents=True, exist_ok=True)
     _remove_old_stages(directory)
@@ -250,7 +253,7 @@ def staging(directory: Path) -> Iterator[Path]:
         if in_use is not None:
             os.close(in_use)
         with suppress(OSError):
-            directory.rmdir()  # fails if anything is in it
+            directory.rmdir()  # fails if it is not empty
 
 
 def _remove_old_stages(directory: Path) -> None:
@@ -265,7 +268,7 @@ def _remove_old_stages(directory: Path) -> None:
 
 
 def _lock(stage: Path) -> int | None:
-    """Keep a directory for this process until the number is closed; None: another has it."""
+    """Lock a directory until the returned descriptor is closed; None: another process has it."""
     try:
         opened = os.open(stage, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
@@ -304,10 +307,10 @@ def write(
     what: CheckoutMark,
     references: tuple[Reference, ...] = (),
 ) -> None:
-    """Make the directory hold the staged files, and none that a pull left there before.
+    """Move the staged files into the directory, and delete the files of an earlier pull.
 
     Raises:
-        Stop: files that are not what was announced, or something that is in the way.
+        CommandExit: the files do not match their digest, or something is in the way.
     """
     try:
         found = manifest_of(files, references).digest
@@ -323,8 +326,8 @@ def write(
             f"the files of {what.name} are not those of its digest {what.digest}",
             f"tidegate rev pull {what.name}",
         )
-    # Old links and what is gone are removed first, and new links are made last: no write goes
-    # through one.
+    # Old links and removed files are deleted first, and new links are created last. So no write
+    # goes through a link.
     for old in _below(directory):
         if old.is_symlink() or old.relative_to(directory).as_posix() not in files:
             old.unlink()
@@ -343,7 +346,7 @@ def write(
 
 
 def _make_parents(place: Path, root: Path) -> None:
-    """The directories of a file, none of which is a link. Raises: Stop."""
+    """Create the directories of a file. Raises: CommandExit: one of them is a link."""
     for parent in reversed(place.relative_to(root).parents):
         path = root / parent
         if path != root and path.is_symlink():
@@ -352,7 +355,7 @@ def _make_parents(place: Path, root: Path) -> None:
 
 
 def check_path(path: str) -> None:
-    """Raises: Stop: a server does not say where outside the directory we write."""
+    """Raises: CommandExit: the path leads out of the directory, so the server is not trusted."""
     try:
         paths.check_file_path(path)
     except refusals.InvalidFilePath as error:
@@ -369,7 +372,7 @@ def check_path(path: str) -> None:
 
 
 def _replace(place: Path, content: bytes) -> None:
-    """The whole file or nothing of it, also if something else lay there."""
+    """Write the file atomically, replacing whatever is there."""
     if place.is_symlink() or place.is_dir():
         raise CommandExit(ExitCode.CONFLICT, f"{place} is in the way", f"ls -l {place}")
     handle, fresh = tempfile.mkstemp(dir=place.parent, prefix=STAGED)

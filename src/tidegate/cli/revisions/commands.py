@@ -1,4 +1,4 @@
-"""Package revisions: made and read; their files stand in ``files``, their review in ``review``."""
+"""Package revisions: create and read them; see ``files`` and ``review`` for the other verbs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def rev() -> None:
     """Package revisions. NAME is repository.package.workspace; web.v1 means default.web.v1."""
 
 
-# ── made ──────────────────────────────────────────────────────────────────────────────────────────
+# ── create ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @rev.command("create")
@@ -220,7 +220,7 @@ def list_all(
         "author": author,
         "owner": owner,
     }
-    context.shown(
+    context.print_items(
         lambda: list(context.client.items(paths.at("revisions"), query)),
         documents.COLUMNS,
         watch=watch,
@@ -240,11 +240,13 @@ def show(context: cli_context.CommandContext, name: str, as_of: str | None, watc
     def fields(found: Any) -> list[tuple[str, output.Cell]]:
         try:
             people = context.get(f"{path}/people")["items"]
-        except exit_codes.CommandExit:  # it is deleted by now: a card with ids is better than none
+        except exit_codes.CommandExit:  # it was just deleted; a card with ids is better than none
             people = []
         return documents.revision_fields(found, {item["user_id"]: item["name"] for item in people})
 
-    context.told(lambda: context.get(path, as_of=times.api_as_of(as_of)), fields, watch=watch)
+    context.print_object(
+        lambda: context.get(path, as_of=times.api_as_of(as_of)), fields, watch=watch
+    )
 
 
 for verb in file_verbs.VERBS:
@@ -255,7 +257,7 @@ for verb in file_verbs.VERBS:
 @click.argument("name", shell_complete=revision_names.REVISIONS)
 @cli_context.with_context
 def history(context: cli_context.CommandContext, name: str) -> None:
-    """Who did what to NAME, when and why; also after it is deleted."""
+    """Show who did what to NAME, when and why, even after it was deleted."""
     context.list(
         context.client.items(paths.at("revisions", revision_names.full_name(name), "history")),
         HISTORY,
@@ -267,9 +269,9 @@ def history(context: cli_context.CommandContext, name: str) -> None:
 @click.argument("id")
 @cli_context.with_context
 def reap(context: cli_context.CommandContext, kind: str, id: str) -> None:
-    """Delete what is still Draft or Proposed in the name of an owner (KIND and ID) that is gone.
+    """Delete the drafts and proposals of an owner (KIND and ID) that no longer exists.
 
-    Published revisions stay. What may not go, or moved meanwhile, is kept and named.
+    Published revisions stay. Revisions that cannot be deleted or have changed are kept and listed.
     """
     answer = context.client.write("POST", paths.at("revision-reaps"), {"kind": kind, "id": id})
     found = answer.json()

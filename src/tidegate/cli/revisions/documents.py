@@ -1,4 +1,4 @@
-"""What the verbs on revisions share: names, documents, how one is shown."""
+"""The card of a revision, and what several verbs on revisions share."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def files_of(item: output.Item) -> str:
 
 
 def release_of(item: output.Item) -> str:
-    """How channels name a published revision."""
+    """The release name of a published revision, as channels use it."""
     number = output.dig(item, "spec", "revision")
     if not number:
         return "–"
@@ -55,7 +55,7 @@ def release_of(item: output.Item) -> str:
 
 
 def revision_fields(found: Any, names: Mapping[str, str | None]) -> list[tuple[str, output.Cell]]:
-    """``names`` of users by id; one that it does not have is shown by the id."""
+    """The fields of a card. ``names``: users by id; a user without a name is shown by the id."""
     spec, status = found["spec"], found["status"]
 
     def called(who: Any) -> Any:
@@ -98,14 +98,14 @@ def _by(who: Any, at_time: Any) -> str:
 def take_step(
     context: CommandContext, name: str, verb: str, body: dict[str, Any], version: int | None
 ) -> ServerResponse:
-    """A step of a revision's lifecycle, on the version that was given or that stands."""
+    """Take a step of the lifecycle, at the given version or else the current one."""
     path = paths.at("revisions", full_name(name))
     etag = context.etag_of(path, version)
     return context.client.write("POST", f"{path}/{verb}", body, etag=etag)
 
 
 def content_digest(found: Any) -> str:
-    """Raises: Stop: the answer is no revision."""
+    """Raises: CommandExit: the document is not a revision."""
     digest = output.dig(found, "status", "content", "digest")
     if not isinstance(digest, str):
         raise exit_codes.CommandExit(

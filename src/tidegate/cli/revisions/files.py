@@ -1,4 +1,4 @@
-"""The files of revisions: listed, pulled, pushed, compared; kept by the server or by reference."""
+"""The files of revisions: list, pull, push and compare them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIDES = (("-", "red", "before"), ("+", "green", "after"))
 
 
 def reference_options(verb: F) -> F:
-    """``--reference``: a file whose bytes lie elsewhere; ``--executable``: it is a program."""
+    """``--reference``: a file that is stored elsewhere; ``--executable``: it is a program."""
     verb = click.option(
         "--executable",
         "programs",
@@ -49,14 +49,18 @@ def reference_options(verb: F) -> F:
 
 
 def quiet_option(verb: F) -> F:
-    """``--quiet``: no bar."""
+    """``--quiet``: no progress bar."""
     return click.option("--quiet", is_flag=True, help="Show no progress bar.")(verb)
 
 
 def read_checkout(
     place: Path, given: Given, programs: Programs
 ) -> tuple[Files, tuple[Reference, ...]]:
-    """The files of a directory, and its references with those of the flags. Raises: Stop."""
+    """Read the files of a directory, and its references and those of the flags.
+
+    Raises:
+        CommandExit.
+    """
     from dataclasses import replace
 
     from tidegate.cli.revisions import checkout
@@ -96,7 +100,7 @@ def pull(
     discard: bool,
     quiet: bool,
 ) -> None:
-    """Write the files of NAME into DIRECTORY (else one of its name), checked by their digest.
+    """Write the files of NAME into DIRECTORY (default: its name) and verify their digest.
 
     References are not fetched. They are listed in .tidegate-references.json, which a push sends.
     """
@@ -160,8 +164,8 @@ def push(
 ) -> None:
     """Replace all files of the draft NAME by those of DIRECTORY, with their executable bits.
 
-    After a pull into DIRECTORY, it is refused if another person pushed in between. Name files that
-    are stored elsewhere with --reference, or in DIRECTORY/.tidegate-references.json.
+    If DIRECTORY was pulled, the push is refused if another person pushed in between. Name files
+    that are stored elsewhere with --reference, or in DIRECTORY/.tidegate-references.json.
     """
     from pathlib import Path
 
@@ -172,7 +176,7 @@ def push(
     place = Path(directory)
     files, references = read_checkout(place, given, programs)
     path = paths.at("revisions", name)
-    etag = f'"{version}"' if version is not None else _unchanged(context, name, place)
+    etag = f'"{version}"' if version is not None else _demand_unchanged(context, name, place)
     repository, _, _ = names.split_name(name)
     sent = send_files(context, repository, place, files, references, quiet=quiet)
     answer = context.client.write("PUT", f"{path}/resources", {"files": sent}, etag=etag)
@@ -188,16 +192,16 @@ def push(
     )
 
 
-def _unchanged(context: cli_context.CommandContext, name: str, place: Path) -> str | None:
-    """The version that stands, if its content is what was pulled here. Raises: Stop."""
+def _demand_unchanged(context: cli_context.CommandContext, name: str, place: Path) -> str | None:
+    """The current version, if its content is the one that was pulled here. Raises: CommandExit."""
     from tidegate.cli.revisions.checkout import read_mark
 
     answer = context.client.get(paths.at("revisions", name))
     mark = read_mark(place)
     if mark is None or mark.name != name:
         return answer.etag
-    stands = _mark(name, answer.json())
-    if mark.manifest != stands.manifest:
+    current = _mark(name, answer.json())
+    if mark.manifest != current.manifest:
         raise exit_codes.CommandExit(
             exit_codes.ExitCode.CONFLICT,
             f"another person pushed to {name} since it was pulled into {place}",
@@ -211,7 +215,7 @@ def _unchanged(context: cli_context.CommandContext, name: str, place: Path) -> s
 @click.argument("name", shell_complete=names.REVISIONS)
 @cli_context.with_context
 def files(context: cli_context.CommandContext, name: str) -> None:
-    """The files of NAME: paths, modes, sizes, hashes, and where the bytes of a reference are."""
+    """List the files of NAME: paths, modes, sizes, hashes, and the addresses of references."""
     found = context.get(paths.at("revisions", names.full_name(name), "resources"))
     context.list(found["files"], FILES)
 
@@ -221,7 +225,7 @@ def files(context: cli_context.CommandContext, name: str) -> None:
 @click.argument("against", required=False, shell_complete=names.REVISIONS)
 @cli_context.with_context
 def diff(context: cli_context.CommandContext, name: str, against: str | None) -> None:
-    """How NAME differs from AGAINST; else from the package's latest published revision."""
+    """Show how NAME differs from AGAINST, by default the latest published revision."""
     other = names.full_name(against) if against else None
     found = context.get(paths.at("revisions", names.full_name(name), "diff"), against=other)
     if not context.is_for_people:
@@ -252,7 +256,7 @@ def _patch_lines(change: Any) -> list[str]:
 
 
 def _mode_lines(change: Any) -> list[str]:
-    """Whether hosts may run it, where that is new."""
+    """The line about a change of the executable bit."""
     before, after = (output.dig(change, side, "executable") is True for side in ("before", "after"))
     if change["after"] is None or before is after:
         return []
@@ -260,7 +264,7 @@ def _mode_lines(change: Any) -> list[str]:
 
 
 def _side_lines(change: Any) -> list[str]:
-    """Where each side's bytes are or lead, if one of them is a reference or a link."""
+    """The addresses or targets of both sides, if one of them is a reference or a link."""
     sides = [(sign, colour, change[side]) for sign, colour, side in SIDES if change[side]]
     if not any(file.get("uri") or file.get("link") for _, _, file in sides):
         return []

@@ -26,7 +26,11 @@ PROPOSED = completion.names("/v1/revisions", "metadata", "name", lifecycle="Prop
 
 
 def full_name(name: str) -> str:
-    """A revision's whole name; ``web.v1`` is one of the repository ``default``. Raises: Stop."""
+    """The full name of a revision; ``web.v1`` is in the repository ``default``.
+
+    Raises:
+        CommandExit.
+    """
     if "." not in name:
         raise exit_codes.CommandExit(
             exit_codes.ExitCode.USAGE,
@@ -38,6 +42,6 @@ def full_name(name: str) -> str:
 
 
 def split_name(name: str) -> tuple[str, str, str]:
-    """Repository, package path and workspace of a whole name."""
+    """The repository, package path and workspace of a name."""
     repository, *path, workspace = full_name(name).split(".")
     return repository, "/".join(path), workspace

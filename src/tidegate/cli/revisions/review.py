@@ -1,4 +1,4 @@
-"""The review of a revision: proposed, withdrawn, approved, rejected, deleted."""
+"""The review of a revision: propose, withdraw, approve, reject, delete."""
 
 from __future__ import annotations
 
@@ -33,11 +33,13 @@ def propose(
         next_step = f"an approver goes on with: tidegate rev approve {names.full_name(name)}"
         context.done(answer, f"{names.full_name(name)} is proposed; {next_step}")
     if wait.is_asked:
-        _decided(context, names.full_name(name), wait)
+        _wait_for_decision(context, names.full_name(name), wait)
 
 
-def _decided(context: cli_context.CommandContext, name: str, wait: waiting.WaitOption) -> None:
-    """Raises: Stop: it was not published, or not in time."""
+def _wait_for_decision(
+    context: cli_context.CommandContext, name: str, wait: waiting.WaitOption
+) -> None:
+    """Raises: CommandExit: it was not published, or not in time."""
     try:
         found = live_view.follow(
             lambda: context.get(paths.at("revisions", name)),
@@ -146,7 +148,7 @@ def reject(
 def propose_delete(
     context: cli_context.CommandContext, name: str, reason: str | None, version: int | None
 ) -> None:
-    """Propose that the published revision NAME is deleted."""
+    """Propose to delete the published revision NAME."""
     answer = documents.take_step(context, name, "propose-delete", {"reason": reason or ""}, version)
     context.done(answer, f"the deletion of {names.full_name(name)} is proposed")
 
@@ -160,7 +162,7 @@ def propose_delete(
 def reject_delete(
     context: cli_context.CommandContext, name: str, reason: str, version: int | None
 ) -> None:
-    """Keep NAME, whose deletion was proposed, with a reason."""
+    """Reject the proposed deletion of NAME, with a reason."""
     answer = documents.take_step(context, name, "reject-delete", {"reason": reason}, version)
     context.done(answer, f"{names.full_name(name)} stays published")
 
@@ -171,7 +173,7 @@ def reject_delete(
 @cli_context.version_option
 @cli_context.with_context
 def delete(context: cli_context.CommandContext, name: str, version: int | None) -> None:
-    """Delete NAME for good: a draft, a proposal, or what is proposed for deletion."""
+    """Delete NAME permanently: a draft, a proposal, or a revision proposed for deletion."""
     path = paths.at("revisions", names.full_name(name))
     answer = context.client.write("DELETE", path, etag=context.etag_of(path, version))
     waits = answer.status == 202

@@ -1,7 +1,7 @@
-"""Files on their way: sent for a push, unpacked from a pull, with a bar while it takes long.
+"""File transfers: upload for a push and unpack for a pull, with a progress bar for long ones.
 
 push: small files in one request, all others raw, one by one ──▶ receipts ──▶ the revision
-pull: the archive, piece by piece ──▶ a staging directory ──▶ checked by digest ──▶ in place
+pull: the archive, in chunks ──▶ a staging directory ──▶ verified by digest ──▶ in place
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tidegate.cli.context import CommandContext
 from tidegate.cli.revisions import checkout
 from tidegate.domain.content import entries, refusals
 
-BAR_BYTES_MIN = 512 * 1024  # below, a transfer is over before a bar is read
-INLINE_FILE_BYTES_MAX = 64 * 1024  # a larger file is sent raw
-INLINE_BYTES_MAX = 4 * 1024 * 1024  # of all files of a request that are not sent raw
+BAR_BYTES_MIN = 512 * 1024  # smaller transfers are too fast for a bar
+INLINE_FILE_BYTES_MAX = 64 * 1024  # larger files are sent raw
+INLINE_BYTES_MAX = 4 * 1024 * 1024  # of all files in one request
 
 
 def send_files(
@@ -34,10 +34,10 @@ def send_files(
     *,
     quiet: bool = False,
 ) -> list[dict[str, Any]]:
-    """Files as the API takes them, after their bytes were uploaded where they are many.
+    """Upload large files, and return all files as the API accepts them.
 
     Raises:
-        CommandExit: the server refuses, or a file changed while it was sent.
+        CommandExit: the server refuses, or a file changed during the upload.
     """
     sent: list[dict[str, Any]] = []
     left = INLINE_BYTES_MAX
@@ -64,7 +64,7 @@ def send_files(
 
 
 def _inline(place: Path, file: entries.File) -> dict[str, Any]:
-    """Text as it is, other bytes as base64; the hash is for the server to compare."""
+    """A file in JSON: text as it is, other bytes as base64. The server compares the hash."""
     content = (place / file.path).read_bytes()
     try:
         return {"text": content.decode(), "sha256": file.sha256}
@@ -75,9 +75,9 @@ def _inline(place: Path, file: entries.File) -> dict[str, Any]:
 def unpack_archive(
     source: client.DownloadReader | IO[bytes], stage: Path, count: int, total: int
 ) -> checkout.Files:
-    """Write the files of a tar into a staging directory; nothing is extracted by what it says.
+    """Write the files of a tar into a staging directory. Its paths are never used for extraction.
 
-    ``count`` and ``total``: how many files and bytes there are. Raises: CommandExit.
+    ``count`` and ``total``: the expected numbers of files and bytes. Raises: CommandExit.
     """
     files: checkout.Files = {}
     size = 0
@@ -126,7 +126,7 @@ def _bad_archive(why: str) -> exit_codes.CommandExit:
 def transfer_bar(
     context: CommandContext, what: str, size: int, *, quiet: bool = False
 ) -> Iterator[client.Progress]:
-    """A bar with rate and remaining time on the terminal; nothing where nobody would see it."""
+    """Show a progress bar with rate and remaining time on a terminal; elsewhere nothing."""
     is_seen = context.is_for_people and sys.stderr.isatty() and not quiet
     if not is_seen or size < BAR_BYTES_MIN:
         yield lambda _: None

@@ -1,1 +1,1 @@
-"""The server's side of the hosts: gates are asked, orders are handed out, reports are taken."""
+"""The server's side of the hosts: check gates, send orders, receive reports."""

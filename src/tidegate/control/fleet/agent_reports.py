@@ -1,10 +1,10 @@
-"""What agents say: reports go to the lane of their rollout, heartbeats become coarse liveness.
+"""Receive agents' reports into the lanes of their rollouts, and heartbeats as coarse liveness.
 
     report ──▶ checked ──▶ lane of its rollout ──▶ its own answer
-    heartbeat ──▶ host_liveness, at most once a minute ──▶ observe_host, note_heard if it means that
+    heartbeat ──▶ host_liveness, at most once a minute ──▶ observe_host, note_heard on a change
                                                      └─▶ note_facts where an operator allows them
 
-Nothing waits in here: a report's future is resolved when its pack is durable.
+Nothing waits here: a report's future is resolved when its pack is durable.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ from tidegate.domain.rollouts.names import check_rollout_id
 from tidegate.kernel import futures, model
 from tidegate.kernel.records.records import Records
 
-SEEN_EVERY: Final = timedelta(seconds=60)  # how often a heartbeat is written down
+SEEN_EVERY: Final = timedelta(seconds=60)  # a host's heartbeats are stored at most so often
 
-# What a machine refuses an agent is 409, whatever its family is elsewhere
+# If a machine refuses an agent's report, the status is 409, whatever the family of the error
 # (docs/agent-protocol.md).
 _STATUSES: Final[tuple[tuple[tuple[type[errors.TidegateError], ...], int], ...]] = (
     ((errors.NotFound,), 404),
@@ -54,7 +54,7 @@ Taken = Future[CommandOutcome] | errors.TidegateError
 
 
 class Report(msgspec.Struct, frozen=True):
-    """One report as it came, and what became of it so far."""
+    """One report as it was received, and its outcome so far."""
 
     rollout_id: str
     seq: int
@@ -62,7 +62,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class AgentReports:
-    """Takes the reports of agents into the lanes of their rollouts."""
+    """Queues the reports of agents in the lanes of their rollouts."""
 
     def __init__(self, lanes: Lanes) -> None:
         self._lanes = lanes
@@ -70,7 +70,7 @@ class AgentReports:
     def take_all(
         self, host_id: str, contents: Sequence[Mapping[str, Any]], meta: model.Meta
     ) -> list[Report]:
-        """Queue a host's reports, those of one rollout in order, and wait for none of them."""
+        """Queue a host's reports without waiting; those of one rollout stay in order."""
         found: list[Report | report_slices.ReportEvent] = [
             _read(host_id, content) for content in contents
         ]
@@ -88,10 +88,10 @@ class AgentReports:
         return [item for item in found if isinstance(item, Report)]
 
     def take_one(self, host_id: str, body: bytes, meta: model.Meta, told: Told) -> bool:
-        """Queue the one report of a whole request's body, read straight from its bytes.
+        """Queue the only report of a request, read directly from the bytes of the body.
 
-        ``told`` is called in the lane's thread. False: it is not as agents send it, or not for its
-        lane; ``take_all`` says why.
+        ``told`` is called in the lane's thread with the outcome. False: the report has an unusual
+        form or cannot be queued; ``take_all`` returns the reason.
         """
         event = plain_event(body)
         if event is None or event.host_id != host_id:
@@ -167,7 +167,7 @@ _decoders: Final = {name: decoders.build(struct) for name, struct in report_json
 
 
 def plain_event(body: bytes) -> host_facts.AgentEvent | None:
-    """The event of a body that holds one report and nothing else; None: it must be looked into."""
+    """Return the event of a body with a single plain report; None: decode it the general way."""
     try:
         raw = _single.decode(body).report
         decoder = _decoders.get(_kind.decode(raw).kind)
@@ -180,7 +180,7 @@ def plain_event(body: bytes) -> host_facts.AgentEvent | None:
 def to_reported(
     report: Report | SingleReport, error: BaseException | None
 ) -> protocol.ReportResult:
-    """What its agent is told. Raises: whatever is none of our errors."""
+    """Return the result for the agent. Raises: errors that are not Tidegate's."""
     if error is None:
         return protocol.ReportResult(
             rollout_id=report.rollout_id, seq=report.seq, status=200, accepted_through=report.seq
@@ -202,7 +202,7 @@ def to_reported(
 
 
 def status_of(error: errors.TidegateError) -> int:
-    """The status of a refused report."""
+    """Return the HTTP status for a refused report."""
     return next((status for kinds, status in _STATUSES if isinstance(error, kinds)), 409)
 
 
@@ -210,18 +210,18 @@ def status_of(error: errors.TidegateError) -> int:
 
 
 class Heartbeat(msgspec.Struct, frozen=True, kw_only=True):
-    """That a host lives, and what runs on it."""
+    """A host's heartbeat: what runs on it."""
 
     host_id: str
     agent_version: str
     current_closures: dict[str, str]  # channel → what runs
     said_at: int  # Unix time of the request that carried it, under its MAC
-    rollouts: tuple[str, ...] = ()  # whose numbers the agent asks for
-    facts: protocol.HostFacts | None = None  # None: as it said before
+    rollouts: tuple[str, ...] = ()  # rollouts whose last report number the agent asks for
+    facts: protocol.HostFacts | None = None  # None: as before
 
 
 class Heartbeats:
-    """Takes heartbeats: what they say becomes liveness, and news for rollouts."""
+    """Turns heartbeats into liveness, and into events for rollouts."""
 
     def __init__(
         self,
@@ -230,7 +230,7 @@ class Heartbeats:
         reads: Reads,
         records: Callable[[model.Meta], Records],
         clock: Clock,
-        notify: Callable[[], None],  # something was committed
+        notify: Callable[[], None],  # called after a commit
         allowed_facts: Sequence[str] = (),  # keys that become labels
     ) -> None:
         self._allowed_facts = allowed_facts
@@ -242,11 +242,11 @@ class Heartbeats:
         self._notify = notify
 
     def take(self, heartbeat: Heartbeat, meta: model.Meta) -> protocol.HeartbeatAnswer:
-        """Note that the host was heard, and what follows from it.
+        """Store that the host is alive, and record what follows from its heartbeat.
 
-        A heartbeat that is older than the newest one was recorded and sent again: it changes
-        nothing. An agent whose clock was set back is heard again once it has caught up, which
-        takes at most twice the skew that its requests may have.
+        A heartbeat that is older than the newest one is a replay and changes nothing. If an agent's
+        clock was set back, its heartbeats count again once it has caught up, which takes at most
+        twice the allowed skew.
 
         Raises:
             Unavailable, Unknown.
@@ -268,8 +268,8 @@ class Heartbeats:
                 said, facts_refused=self._note_facts(host.row, said, meta)
             )
         if self._note(said, known, meta):
-            # A timer that found the host silent before this was written is seen here; one that
-            # looks from now on finds the new row. So a heartbeat always wins.
+            # If a timer recorded the host as silent before this write, that is seen here. A later
+            # timer finds the new row. So a heartbeat always wins.
             host = self._reads.find(fleet_rows.host_key(host_id), fleet_rows.Host)
         if host is not None and host.row.silent_since is not None:
             self._control.execute(slices.note_heard, slices.NoteHeard(host_id=host_id), meta=meta)
@@ -289,7 +289,7 @@ class Heartbeats:
         said: fleet_rows.Liveness,
         now: datetime,
     ) -> protocol.HeartbeatAnswer:
-        """Which reports are known, and which orders were taken back."""
+        """Return which reports are known, and which orders were cancelled."""
         seqs = {rollout_id: record.last_event_seq for rollout_id, record in records.items()}
         known = (records.get(rollout_id) for rollout_id in heartbeat.rollouts)
         back = (row.rollout_id for row in known if row is not None and row.cancelled_at is not None)
@@ -298,7 +298,7 @@ class Heartbeats:
     def _note(
         self, said: fleet_rows.Liveness, known: fleet_rows.Liveness | None, meta: model.Meta
     ) -> bool:
-        """Write it down if the last time was long ago, or something else runs now; whether so."""
+        """Store the heartbeat if the last one is old or something changed; return whether so."""
         if (
             known is not None
             and said.last_seen_at - known.last_seen_at < SEEN_EVERY
@@ -312,7 +312,7 @@ class Heartbeats:
     def _note_facts(
         self, host: fleet_rows.Host, said: fleet_rows.Liveness, meta: model.Meta
     ) -> str:
-        """Let selectors see what an operator allows of the host's facts; why that is refused."""
+        """Turn the host's allowed facts into labels; return why that was refused, if so."""
         facts = _allowed(said, self._allowed_facts)
         if fact_labels(facts) == split_labels(host.labels)[1]:
             return ""
@@ -329,7 +329,7 @@ class Heartbeats:
         return ""
 
     def _current_rollouts(self, closures: Mapping[str, str]) -> dict[str, str]:
-        """The rollouts that these channels follow now, each with what runs here of its channel."""
+        """Return the current rollouts of these channels, each with what runs on the host."""
         names = sorted(closures)
         if not names:
             return {}
@@ -361,7 +361,7 @@ class Heartbeats:
         )
         try:
             outcome = future.result()
-        except LOST:  # the rollout is over, or its agent was faster
+        except LOST:  # the rollout is over, or a report was faster
             return
         if outcome.facts:
             self._notify()
@@ -370,7 +370,7 @@ class Heartbeats:
 def _to_liveness(
     heartbeat: Heartbeat, known: fleet_rows.Liveness | None, now: datetime
 ) -> fleet_rows.Liveness:
-    """What is known of the host from now on. Facts that it does not repeat are as before."""
+    """Make the host's new liveness. Facts that the heartbeat omits stay as before."""
     facts, refused = (None, "") if known is None else (known.facts, known.facts_refused)
     return fleet_rows.Liveness(
         host_id=heartbeat.host_id,
@@ -384,14 +384,14 @@ def _to_liveness(
 
 
 def _allowed(said: fleet_rows.Liveness, keys: Iterable[str]) -> dict[str, str]:
-    """What the host says of itself under these keys."""
+    """Return the host's facts with these keys."""
     machine = said.facts or protocol.HostFacts()
     found = {**msgspec.structs.asdict(machine), "agent_version": said.agent_version}
     return {key: found[key] for key in keys if found[key]}
 
 
 def _means_something(record: host_rows.HostRecord, closure: str) -> bool:
-    """Whether ``observe_host`` may have something to say; it decides again, in the lane."""
+    """Whether ``observe_host`` may record something; it decides again in the lane."""
     if closure == record.target_closure:
         return record.state in report_slices.RECOVERABLE
     return record.state is states.HostState.CONVERGED and record.regressed_at is None

@@ -1,4 +1,4 @@
-"""Sessions of agents: how one is named, until when it is valid, and whose key it uses."""
+"""Sessions of agents: the name of a session, its end, and its key."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ClockSkewed(Forbidden):
 
 
 class AgentSession(NamedTuple):
-    """What a session's name says."""
+    """The content of a session's name."""
 
     host_id: str
     expires: int
@@ -30,7 +30,7 @@ class AgentSession(NamedTuple):
 
 
 def parse_session(session: str) -> AgentSession | None:
-    """The session that a name means; None: it means none."""
+    """Parse a session's name; None: it is not one."""
     host_id, _, rest = session.partition(":")
     expires, _, public_key = rest.partition(":")
     if not (expires.isascii() and expires.isdigit() and len(expires) <= 12):
@@ -39,14 +39,14 @@ def parse_session(session: str) -> AgentSession | None:
 
 
 class KeyStanding(Struct, frozen=True):
-    """What of a host's row decides whether its key counts."""
+    """The fields of a host's row that decide whether its key is valid."""
 
     public_key: str
     status: str = ENROLLED
 
 
 def check_skew(time: int, now: datetime) -> None:
-    """That the agent's clock is about right. Raises: ClockSkewed."""
+    """Check that the agent's clock is about right. Raises: ClockSkewed."""
     if abs(now.timestamp() - time) > protocol.SKEW_SECONDS_MAX:
         raise ClockSkewed(
             f"the request says {time}, it is {int(now.timestamp())} here; at most "

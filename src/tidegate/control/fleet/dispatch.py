@@ -1,14 +1,14 @@
-"""The dispatcher: it asks the gates about every open rollout and reserves the orders that may go.
+"""The dispatcher: checks the gates of every open rollout and reserves the orders that may go.
 
     open rollouts ──▶ FleetState ──▶ survey ──▶ reserve_dispatch, in packs through the lane
-                 └──▶ where nobody waits: glance ──▶ change_gates
-                                        ├────▶ skip_host       who need not be waited for
-                                        ├────▶ change_gates    said on change only
+                 └──▶ where no host waits: glance ──▶ change_gates
+                                        ├────▶ skip_host       a host that need not be waited for
+                                        ├────▶ change_gates    recorded only on change
                                         └────▶ cancel_dispatch orders of a rollout that stopped
 
-A pass decides nothing by itself: each order is decided again on the rows, in its rollout's lane. A
-second dispatcher beside this one, or one that sees an old fleet, is refused, never harmful. A
-rollout whose own plan or rows are at fault is left out of the pass and told of; the others go on.
+A pass only proposes orders. Each order is decided again on the current rows, in its rollout's lane.
+So the orders of a second dispatcher, or of one that read stale rows, are refused. A rollout whose
+own plan or rows are damaged is skipped and reported; the others continue.
 """
 
 from __future__ import annotations
@@ -29,8 +29,10 @@ from tidegate.domain.hosts import rows as host_rows, slices as host_slices, stat
 from tidegate.domain.rollouts import (
     facts,
     names,
-    report_slices,
+    order_slices,
+    preconditions,
     rows as rollout_rows,
+    skip_slices,
     slices as rollout_slices,
     states as rollout_states,
     tallies,
@@ -40,9 +42,9 @@ from tidegate.kernel import model, slices as kernel_slices
 
 ACTOR = model.Meta(actor="dispatcher")
 ORDERS_MAX = 10_000  # of one rollout in one pass
-AT_ONCE = 64  # in one commit: what agents report and are told meanwhile comes in between
+AT_ONCE = 64  # in one commit, so that reports and polls of agents need not wait long
 
-# What a race with an agent, an operator or another dispatcher looks like: it is looked at again.
+# The errors of a race with an agent, an operator or another dispatcher: the next pass retries.
 LOST = (Refused, Conflict, NotFound, Gone)
 
 
@@ -53,35 +55,33 @@ class DispatchResult(Struct, frozen=True):
     ordered: int = 0
     skipped: int = 0
     cancelled: int = 0
-    lost: int = 0  # decisions that the rows refused by then
-    faults: tuple[
-        inputs.GateFault, ...
-    ] = ()  # rollouts that were left out, in whole or for the rest
+    lost: int = 0  # decisions that were refused because rows had changed
+    faults: tuple[inputs.GateFault, ...] = ()  # rollouts that were skipped, or stopped halfway
 
 
 class Dispatcher:
-    """Passes over open rollouts. ``wake`` hears of every host that has an order now, or may use the
-    one that it has.
+    """Makes passes over open rollouts. ``wake`` is called with every host that now has an order, or
+    may now use the one that it has.
     """
 
     def __init__(
         self,
         lanes: Lanes,
-        sights: FleetReader,
+        reader: FleetReader,
         clock: Clock,
         wake: Callable[[Sequence[str]], None] = lambda hosts: None,
     ) -> None:
         self._lanes = lanes
-        self._sights = sights
+        self._reader = reader
         self._clock = clock
         self._wake = wake
 
     def run_pass(self, *, thorough: bool = False) -> DispatchResult:
-        """Look at the rollouts that wait for orders, and ask the gates of the others that are
-        going; thorough: look at all of them, at silent and late hosts and at orders whose rollout
+        """Dispatch orders of the rollouts that wait for some, and check the gates of the other open
+        ones. A thorough pass covers all rollouts, silent and late hosts, and orders whose rollout
         stopped.
         """
-        ids = [row.rollout_id for row in self._sights.open_rollouts()]
+        ids = [row.rollout_id for row in self._reader.open_rollouts()]
         done = DispatchResult()
         if thorough:
             ids += self._terminal_rollouts(ids)
@@ -91,7 +91,7 @@ class Dispatcher:
         if not ids and not thorough:
             return done
         done = _summed(done, self._preempt(ids))
-        state = self._sights.state(ids, self._clock(), late=thorough)
+        state = self._reader.state(ids, self._clock(), late=thorough)
         done = _summed(done, DispatchResult(rollouts=len(ids), faults=tuple(state.faults.values())))
         if thorough:
             done = _summed(done, self._cancel(state))
@@ -106,15 +106,15 @@ class Dispatcher:
         return done
 
     def _wanting(self, ids: Sequence[str]) -> tuple[list[str], list[str], DispatchResult]:
-        """Those of the rollouts that wait for orders, the others that are going, and what is wrong
-        with the rest.
+        """Split rollouts into those that wait for orders, the other active ones, and the faults of
+        the rest.
         """
         wanting: list[str] = []
         idle: list[str] = []
         done = DispatchResult()
 
         def look(rollout_id: str) -> DispatchResult:
-            tally = self._sights.tally(rollout_id).row
+            tally = self._reader.tally(rollout_id).row
             if wants_orders(tally):
                 wanting.append(rollout_id)
             elif tally.state in rollout_states.DISPATCHABLE:
@@ -126,12 +126,12 @@ class Dispatcher:
         return wanting, idle, done
 
     def _glance(self, ids: Sequence[str]) -> None:
-        """Say which gates of these rollouts shut or opened, though nobody waits for an order. What
-        is wrong with one of them is found by the next thorough pass.
+        """Record which gates of these rollouts closed or opened, though no host waits for an order.
+        The next thorough pass finds what is wrong with any of them.
         """
         if not ids:
             return
-        state = self._sights.glance(ids, self._clock())
+        state = self._reader.glance(ids, self._clock())
 
         def look(rollout_id: str) -> DispatchResult:
             self._say_changes(dispatch_pass.survey_shared_gates(state, rollout_id), state)
@@ -153,7 +153,7 @@ class Dispatcher:
         return done
 
     def _spared(self, rollout_id: str, work: Callable[[], DispatchResult]) -> DispatchResult:
-        """One rollout's part of a pass: what is wrong with it stops no other.
+        """Run one rollout's part of a pass; its errors do not stop the others.
 
         Raises:
             Unavailable, Unknown: the store.
@@ -164,30 +164,30 @@ class Dispatcher:
             return DispatchResult(faults=(to_gate_fault(rollout_id, error),))
 
     def _terminal_rollouts(self, known: Iterable[str]) -> list[str]:
-        """The rollouts that late hosts join, and the last one of each channel that went through:
-        late hosts may be on their way there.
+        """List the rollouts that late hosts join, and each channel's last completed one, which late
+        hosts may still be joining.
         """
-        channels = [seen.row for seen in self._sights.channels()]
+        channels = [seen.row for seen in self._reader.channels()]
         through = [
             *(row.terminal_rollout_id for row in channels),
-            *(self._sights.late_target(row) for row in channels),
+            *(self._reader.late_target(row) for row in channels),
         ]
         return sorted({id for id in through if id is not None} - set(known))
 
     def _gates(self, rollout_id: str) -> rollout_rows.RolloutGates | None:
-        found = self._sights.row(rollout_rows.gates_key(rollout_id), rollout_rows.RolloutGates)
+        found = self._reader.row(rollout_rows.gates_key(rollout_id), rollout_rows.RolloutGates)
         return None if found is None else found.row
 
     # ── decisions ──
 
     def _order(self, rollout_id: str, orders: Sequence[inputs.DueOrder]) -> DispatchResult:
-        reports = [(report_slices.reserve_dispatch, _reservation(order)) for order in orders]
+        reports = [(order_slices.reserve_dispatch, _reservation(order)) for order in orders]
         landed, lost = self._record(rollout_id, reports)
         self._wake(
             [
                 report.host_id
                 for report in landed
-                if isinstance(report, report_slices.ReserveDispatch)
+                if isinstance(report, order_slices.ReserveDispatch)
             ]
         )
         return DispatchResult(ordered=len(landed), lost=lost)
@@ -195,8 +195,8 @@ class Dispatcher:
     def _skip(self, rollout_id: str, skips: Sequence[inputs.Skip]) -> DispatchResult:
         reports = [
             (
-                report_slices.skip_host,
-                report_slices.SkipHost(
+                skip_slices.skip_host,
+                skip_slices.SkipHost(
                     rollout_id=rollout_id,
                     host_id=skip.host_id,
                     wave=skip.wave,
@@ -209,18 +209,23 @@ class Dispatcher:
         return DispatchResult(skipped=len(landed), lost=lost)
 
     def _cancel(self, state: inputs.FleetState) -> DispatchResult:
-        """Take back what was not acknowledged, of rollouts that do not go on: hosts and budgets
-        are free for the next one. A halted one also takes back what waits for a reboot.
+        """Cancel the unacknowledged orders of rollouts that stopped, which frees their hosts and
+        budgets. For a halted rollout, also cancel orders that wait for a reboot.
         """
         orders: dict[str, list[str]] = {}
         for host_id, seen in state.orders.items():
             orders.setdefault(seen.row.rollout_id, []).append(host_id)
-        for rollout_id, sight in state.rollouts.items():
-            if sight.tally.row.halted_at is not None:
-                orders.setdefault(rollout_id, []).extend(dispatch_pass.list_staged(sight))
+        for rollout_id, gate_input in state.rollouts.items():
+            if gate_input.tally.row.halted_at is not None:
+                orders.setdefault(rollout_id, []).extend(dispatch_pass.list_staged(gate_input))
         done = self._make_room(state)
         for rollout_id, hosts in orders.items():
             took = self._spared(rollout_id, partial(self._take_back, rollout_id, hosts))
+            done = _summed(done, took)
+        for rollout_id, hosts in self._list_unreachable(state).items():
+            took = self._spared(
+                rollout_id, partial(self._withdraw, rollout_id, hosts, "the host does not report")
+            )
             done = _summed(done, took)
         for rollout_id in state.rollouts:
             hosts = dispatch_pass.list_outside_windows(state, rollout_id)
@@ -230,20 +235,41 @@ class Dispatcher:
             done = _summed(done, took)
         return done
 
+    def _list_unreachable(self, state: inputs.FleetState) -> dict[str, list[str]]:
+        """List late hosts that were retired or are silent and have not acknowledged their order.
+
+        No wave waits for a late host, so it is never skipped. Its order would hold its budgets
+        until the host comes back, which a retired one never does.
+        """
+        found: dict[str, list[str]] = {}
+        for host_id, order in state.orders.items():
+            host = state.hosts.get(host_id)
+            if host is not None and host.row.is_reachable:
+                continue
+            rollout_id = order.row.rollout_id
+            record = self._reader.row(
+                host_rows.record_key(rollout_id, host_id), host_rows.HostRecord
+            )
+            if record is None or not record.row.late:
+                continue
+            if record.row.state is host_states.HostState.PENDING:
+                found.setdefault(rollout_id, []).append(host_id)
+        return found
+
     def _preempt(self, ids: Sequence[str]) -> DispatchResult:
-        """Free the hosts that emergency rollbacks need: those of rollouts that they replaced, which
-        have not acknowledged their order or only soak. One that switches finishes first.
+        """Free hosts for emergency rollbacks: hosts of the replaced rollouts that have not
+        acknowledged their order, or only soak. A host that is switching finishes first.
         """
         urgent: dict[str, str] = {}
         for rollout_id in ids:
-            tally = self._sights.tally(rollout_id).row
+            tally = self._reader.tally(rollout_id).row
             if tally.emergency and wants_orders(tally):
                 urgent[tally.channel] = rollout_id
         done = DispatchResult()
         if not urgent:
             return done
         held: dict[str, list[str]] = {}
-        for seen in self._sights.rows(host_rows.HOST_ORDERS, host_rows.HostOrder):
+        for seen in self._reader.rows(host_rows.HOST_ORDERS, host_rows.HostOrder):
             old = seen.row.rollout_id
             if urgent.get(names.channel_of(old), old) != old:
                 held.setdefault(old, []).append(seen.row.host_id)
@@ -254,7 +280,7 @@ class Dispatcher:
     def _free(self, rollout_id: str, hosts: Sequence[str]) -> DispatchResult:
         states: dict[host_states.HostState, list[str]] = {}
         for host_id in hosts:
-            found = self._sights.row(
+            found = self._reader.row(
                 host_rows.record_key(rollout_id, host_id), host_rows.HostRecord
             )
             if found is not None:
@@ -266,8 +292,8 @@ class Dispatcher:
         )
         reports = [
             (
-                report_slices.release_soaking_host,
-                report_slices.ReleaseSoakingHost(rollout_id=rollout_id, host_id=host_id),
+                skip_slices.release_soaking_host,
+                skip_slices.ReleaseSoakingHost(rollout_id=rollout_id, host_id=host_id),
             )
             for host_id in states.get(host_states.HostState.SOAKING, ())
         ]
@@ -275,7 +301,7 @@ class Dispatcher:
         return _summed(done, DispatchResult(skipped=len(landed), lost=lost))
 
     def _make_room(self, state: inputs.FleetState) -> DispatchResult:
-        """Take orders back that a host can't take, because it was rebooted into another target."""
+        """Cancel orders that a host cannot accept, because it rebooted into another target."""
         done = DispatchResult()
         for host_id, back in state.rebooted.items():
             order = state.orders.get(host_id)
@@ -286,7 +312,7 @@ class Dispatcher:
         return done
 
     def _take_back(self, rollout_id: str, hosts: Sequence[str]) -> DispatchResult:
-        reason = self._void(self._sights.tally(rollout_id).row)
+        reason = self._void(self._reader.tally(rollout_id).row)
         return DispatchResult() if reason is None else self._withdraw(rollout_id, hosts, reason)
 
     def _withdraw(self, rollout_id: str, hosts: Sequence[str], reason: str) -> DispatchResult:
@@ -301,9 +327,9 @@ class Dispatcher:
         return DispatchResult(cancelled=len(landed), lost=lost)
 
     def _void(self, tally: rollout_rows.RolloutTally) -> str | None:
-        """Why acknowledgements of the rollout's orders are refused from now on; None: they are not.
+        """Return why acknowledgements of the rollout's orders are refused; None: they are accepted.
 
-        A host that came late may find its closure quarantined by another, and the rollout through.
+        A late host may find that its artifact was quarantined after the rollout completed.
         """
         if has_stopped(tally):
             return (
@@ -314,17 +340,17 @@ class Dispatcher:
         if tally.terminal_at is not None and tallies.late_failures(tally):
             return "a host that came late failed"
         rows = [
-            self._sights.row(key, stops.ChannelStops) for key in stops.stops_keys(tally.channel)
+            self._reader.row(key, stops.ChannelStops) for key in stops.stops_keys(tally.channel)
         ]
         now = self._clock()
         passed = tallies.list_passed(tally, now)
         if stops.is_stopped([None if seen is None else seen.row for seen in rows], now, passed):
             return "the channel is frozen or held"
         gates = self._gates(tally.rollout_id)
-        if report_slices.shut_edge(gates, passed) is not None:
+        if preconditions.shut_edge(gates, passed) is not None:
             return "a channel edge is shut"
         key = channel_rows.quarantine_key(tally.channel, tally.target_closure)
-        if self._sights.row(key, channel_rows.Quarantined) is not None:
+        if self._reader.row(key, channel_rows.Quarantined) is not None:
             return "its closure is quarantined"
         return None
 
@@ -333,7 +359,7 @@ class Dispatcher:
         changes = dispatch_pass.gate_changes(self._gates(rollout_id), found, state.at)
         self._say(rollout_id, changes)
         if any(item.gate in dispatch_pass.ASKED_AGAIN and not item.blocked for item in changes):
-            orders = self._sights.rows(host_rows.HOST_ORDERS, host_rows.HostOrder)
+            orders = self._reader.rows(host_rows.HOST_ORDERS, host_rows.HostOrder)
             self._wake([item.row.host_id for item in orders if item.row.rollout_id == rollout_id])
 
     def _say(self, rollout_id: str, changes: Sequence[facts.GateChanged]) -> None:
@@ -347,10 +373,10 @@ class Dispatcher:
     def _record(
         self, rollout_id: str, reports: Sequence[tuple[kernel_slices.Slice, Struct]]
     ) -> tuple[list[Struct], int]:
-        """The reports that led to facts, and how many were refused.
+        """Return the reports that led to facts, and how many were refused.
 
         Raises:
-            Unavailable, Unknown: the store; the next pass sees what stands.
+            Unavailable, Unknown: the store failed; the next pass reads the rows again.
         """
         landed: list[Struct] = []
         lost = 0
@@ -367,7 +393,7 @@ class Dispatcher:
 
 
 def wants_orders(tally: rollout_rows.RolloutTally) -> bool:
-    """Whether some host that is due has no order. Counted, so that a quiet rollout costs a row."""
+    """Whether a due host has no order. This uses counters, so an idle rollout costs one read."""
     if tally.state not in rollout_states.DISPATCHABLE or tally.halted_at or tally.paused_at:
         return False
     due = tally.waves[: tally.current_wave + 1]
@@ -375,14 +401,14 @@ def wants_orders(tally: rollout_rows.RolloutTally) -> bool:
 
 
 def has_stopped(tally: rollout_rows.RolloutTally) -> bool:
-    """Whether its orders are void. One that is through still serves hosts that came late."""
+    """Whether the rollout's orders are void. A completed rollout still serves late hosts."""
     if tally.halted_at is not None:
         return True
     return tally.state not in rollout_states.DISPATCHABLE and tally.terminal_at is None
 
 
-def _reservation(order: inputs.DueOrder) -> report_slices.ReserveDispatch:
-    return report_slices.ReserveDispatch(
+def _reservation(order: inputs.DueOrder) -> order_slices.ReserveDispatch:
+    return order_slices.ReserveDispatch(
         rollout_id=order.rollout_id,
         host_id=order.host_id,
         target_closure=order.target_closure,

@@ -1,10 +1,11 @@
-"""Agents at the door: tokens are made and traded, keys are proved, sessions opened, keys revoked.
+"""Enroll agents: make and trade tokens, verify keys, open sessions, revoke keys.
 
     make_token ──▶ trade (token + key + proof) ──▶ open_session (proof) ──▶ host_of each request
                                                                 end_key ──▶ refused
 
-A session has no table: its MAC key follows from the server's secret and from what the session's
-name says, host, end and key. So any server with the secret knows it, and a restart loses none.
+Sessions are not stored. A session's name holds the host, the end and the public key, and its MAC
+key is derived from the name and the server's secret. So every server with the secret can compute
+it, and sessions survive a restart.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from tidegate.kernel.records.records import Records
 
 TOKEN_PREFIX = "te"
 JOIN_PREFIX = "tj"
-PRUNED_MAX = 10_000  # rows in one go
+PRUNED_MAX = 10_000  # rows per call
 PAGE = 500
 
 
@@ -46,13 +47,13 @@ UNPROVED: Final = "the signature does not prove the key of this host"
 
 
 class BadProof(Forbidden):
-    """The signature is not the one of this key over this request."""
+    """The signature is not valid for this key and this request."""
 
     code = "bad_proof"
 
 
 class MadeToken(Struct, frozen=True):
-    """A one-time token, shown this once."""
+    """A new one-time token; its text is shown only once."""
 
     token_id: str
     token: str
@@ -61,12 +62,12 @@ class MadeToken(Struct, frozen=True):
 
 
 def manifest_key(secrets: Secrets) -> Ed25519PrivateKey:
-    """The key that signs the manifests of an installation."""
+    """Return the key that signs the installation's channel manifests."""
     return Ed25519PrivateKey.from_private_bytes(secrets.key("manifests"))
 
 
 class Enrollment:
-    """Lets agents in."""
+    """Enrolls agents and authenticates them."""
 
     def __init__(
         self,
@@ -76,7 +77,7 @@ class Enrollment:
         secrets: Secrets,
         clock: Clock,
         log_id: Callable[[], str],
-        notify: Callable[[], None],  # something was committed
+        notify: Callable[[], None],  # called after a commit
         key_listeners: Sequence[Callable[[], None]],  # called when a key has ended
     ) -> None:
         self._reads = reads
@@ -95,7 +96,7 @@ class Enrollment:
     def make_token(
         self, token_id: str, host_id: str, labels: dict[str, str] | None, meta: Meta
     ) -> MadeToken:
-        """A token for this host. A repeat of its id is given the same one.
+        """Make a token for this host. A repeat with the same id returns the same token.
 
         Raises:
             InvalidLabel, HostGone, HostLeavesProtected, IdempotencyMismatch.
@@ -120,8 +121,8 @@ class Enrollment:
     def make_replacing_token(
         self, token_id: str, host_id: str, labels: dict[str, str] | None, reason: str, meta: Meta
     ) -> MadeToken:
-        """A token with which a known host enrolls again. Trading it revokes the key that the host
-        has now, and brings a retired host back. A repeat of its id is given the same token.
+        """Make a token with which a known host enrolls again. Trading it revokes the host's current
+        key, and brings back a retired host. A repeat with the same id returns the same token.
 
         Raises:
             HostNotFound, InvalidLabel, HostLeavesProtected, InvalidInput, IdempotencyMismatch.
@@ -148,8 +149,8 @@ class Enrollment:
         )
 
     def _demand_stays(self, host_id: str, labels: dict[str, str] | None) -> None:
-        """That a token's labels take a known host out of no protected channel. Its channels may
-        change while the token waits, so this is asked when it is made and when it is traded.
+        """Check that a token's labels do not take a known host out of a protected channel. Channels
+        may change meanwhile, so this is checked when the token is made and when it is traded.
 
         Raises:
             HostLeavesProtected.
@@ -179,9 +180,9 @@ class Enrollment:
         return MadeToken(token_id, token, made.host_id, made.expires_at)
 
     def void_tokens(self, meta: Meta) -> int:
-        """Delete every token, used or not; how many there were.
+        """Delete all tokens, used or not; return how many there were.
 
-        A restored log does not know which of them were used after the backup.
+        A restored log does not show which of them were used after the backup.
         """
         records = self._records(meta)
         tokens = [found.id for found in self._reads.iterate(credentials.ENROLLMENT_TOKENS)]
@@ -196,7 +197,7 @@ class Enrollment:
         return len(tokens) + len(joins)
 
     def join_token(self, join_id: str) -> str:
-        """The secret text of a join token."""
+        """Return the secret text of a join token."""
         return f"{JOIN_PREFIX}_{join_id}_{self._join_secret(join_id)}"
 
     def _join_secret(self, join_id: str) -> str:
@@ -208,7 +209,7 @@ class Enrollment:
     def join(
         self, token: str, host_id: str, public_key: str, proof: str
     ) -> tuple[protocol.EnrollmentAnswer, CommandOutcome]:
-        """Make a new host known by this key, with a join token.
+        """Enroll a new host with this key, by a join token.
 
         Raises:
             TokenRefused, HostExists, KeyRevoked, BadProof, InvalidLabel, SelectorOverlap,
@@ -232,8 +233,8 @@ class Enrollment:
     def trade(
         self, token: str, public_key: str, proof: str
     ) -> tuple[protocol.EnrollmentAnswer, CommandOutcome]:
-        """Make the token's host known by this key. However many come at once, each has its turn:
-        all of them step the fleet's row.
+        """Enroll the token's host with this key. Enrollments run one after another in the lane of
+        the fleet, because each of them changes the fleet's row.
 
         Raises:
             TokenRefused, TokenReplayed, KeyRevoked, BadProof, HostIsEnrolled, HostGone,
@@ -261,9 +262,9 @@ class Enrollment:
             outcome = self._lanes.record(
                 rows.FLEET, credentials.trade_token, command, meta=meta
             ).result()
-        finally:  # it may have been committed even if it failed
+        finally:  # an error may have occurred after the commit
             if found.row.replaces:
-                self._tell()
+                self._notify_key_listeners()
         self._notify()
         return self._enrolled(found.row.host_id), outcome
 
@@ -277,14 +278,14 @@ class Enrollment:
     def open_session(
         self, host_id: str, time: int, nonce: str, proof: str
     ) -> protocol.SessionAnswer:
-        """A MAC key for a host that proves its key, once per nonce.
+        """Open a session for a host that proves its key, once per nonce, and return the MAC key.
 
         Raises:
-            BadProof: the host is unknown, or the proof is another key's.
+            BadProof: the host is unknown, or the proof was made with another key.
             HostGone, KeyRevoked, ClockSkewed, ProofReplayed.
         """
         found = self._reads.find(rows.host_key(host_id), rows.Host)
-        if found is None:  # the same answer as for a wrong proof: nobody learns who is enrolled
+        if found is None:  # as for a wrong proof: do not reveal which hosts are enrolled
             raise BadProof(UNPROVED)
         host = found.row
         message = protocol.session_message(host_id, time, nonce)
@@ -298,7 +299,7 @@ class Enrollment:
         now = self._clock()
         agent_sessions.check_skew(time, now)
         self.demand_valid(host.host_id, host.public_key)
-        # By what was signed, not by the signature: of one message there may be several.
+        # Remember what was signed, not the signature: one message may have several signatures.
         if not self._used_proofs.use(f"{host_id} {time} {nonce}", now):
             raise used_proofs.ProofReplayed("this proof opened a session before; sign a new nonce")
         expires_at = (now + timedelta(seconds=protocol.SESSION_SECONDS)).replace(microsecond=0)
@@ -308,11 +309,11 @@ class Enrollment:
         return protocol.SessionAnswer(session, self.session_key(session).hex(), expires_at, now)
 
     def session_key(self, session: str) -> bytes:
-        """The key of a session's MACs, known to whoever knows the server's secret."""
+        """Derive a session's MAC key from the server's secret."""
         return self._session_keys.mac(session.encode())
 
     def demand_valid(self, host_id: str, public_key: str) -> None:
-        """That the host is known by this key now. Raises: HostNotFound, HostGone, KeyRevoked."""
+        """Check that this is the host's valid key. Raises: HostNotFound, HostGone, KeyRevoked."""
         host, revoked = self._reads.find_all(
             (rows.host_key(host_id), agent_sessions.KeyStanding),
             (credentials.revocation_key(public_key), credentials.Revocation),
@@ -330,15 +331,15 @@ class Enrollment:
 
     @contextmanager
     def end_key(self, host_id: str, reason: str, meta: Meta) -> Iterator[None]:
-        """Refuse the host's key first; the command that records its end is run inside.
+        """Refuse the host's key, then run the command that records its end inside this context.
 
-        Only ``HostOperations`` ends keys: no other code runs such a command or writes revocations.
+        Only ``HostOperations`` ends keys: no other code runs such commands or writes revocations.
         """
         try:
             self._shut(host_id, meta.actor, reason, meta)
             yield
-        finally:  # the command may have been committed even if it failed
-            self._tell()
+        finally:  # the command may have failed after its commit
+            self._notify_key_listeners()
 
     def _shut(self, host_id: str, operator: str, reason: str, meta: Meta) -> None:
         found = self._reads.find(rows.host_key(host_id), rows.Host)
@@ -346,14 +347,14 @@ class Enrollment:
             return
         row = credentials.Revocation(found.row.public_key, host_id, self._clock(), operator, reason)
         self._records(meta).save(credentials.CERT_REVOCATIONS.name, row.public_key, row)
-        self._tell()  # before the command has its turn, and whatever becomes of it
+        self._notify_key_listeners()  # before the command runs, and even if it fails
 
-    def _tell(self) -> None:
+    def _notify_key_listeners(self) -> None:
         for listener in self._key_listeners:
             listener()
 
     def prune(self) -> int:
-        """Drop what nobody could profit from any more; how many rows there were."""
+        """Delete tokens and revocations that no longer matter; return how many rows."""
         now = self._clock()
         return (
             self._prune(
@@ -387,7 +388,7 @@ decoders.build(agent_sessions.KeyStanding)
 
 
 def _asked(token: credentials.EnrollmentToken) -> tuple[object, ...]:
-    """What a repeat of the request must ask for again."""
+    """Return the members that must be equal in a repeat of the request."""
     return token.host_id, token.labels, bool(token.replaces), token.reason
 
 
@@ -403,7 +404,7 @@ def _check_proof(public_key: str, proof: str, message: bytes) -> None:
         raise BadProof(UNPROVED) from None
 
 
-# The y coordinates of all points of small order, in each spelling, without the bit of the sign.
+# The y coordinates of all points of small order, in each encoding, without the sign bit.
 _SMALL_ORDER: Final = frozenset(
     map(
         bytes.fromhex,
@@ -421,10 +422,10 @@ _SMALL_ORDER: Final = frozenset(
 
 
 def _check_order(public_key: str) -> None:
-    """Refuse a key under which one signature fits many messages. Raises: InvalidInput."""
+    """Refuse a key with which one signature matches many messages. Raises: InvalidInput."""
     try:
         number = int.from_bytes(bytes.fromhex(public_key), "little") & ~(1 << 255)
     except ValueError:
-        return  # no key at all: the proof is refused
+        return  # not a key: its proof is refused later
     if number.to_bytes(32, "little") in _SMALL_ORDER:
         raise InvalidInput("the public key is a point of small order", field="public_key")

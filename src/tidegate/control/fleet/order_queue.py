@@ -1,13 +1,13 @@
-"""Orders on their way: what a poll hands to an agent, and how the queue is filled again.
+"""The order queue: what a poll returns to an agent, and how the queue is refilled.
 
-    DispatchReserved ──▶ queued ──▶ delivered, leased ──▶ acknowledged: the row goes
-                           ▲              │ the lease ran out, nothing was heard
+    DispatchReserved ──▶ queued ──▶ delivered, leased ──▶ acknowledged: the row is deleted
+                           ▲              │ the lease expired without a report
                            └──────────────┘
 
-The queue is work in flight. Whether an order still counts is for the records to say: one whose
-rollout stopped, or whose host moved on, is not handed out and is cleared away when it is met. One
-whose rollout is paused, whose channel is frozen or held, or whose host is outside of its
-maintenance windows, keeps its place and is handed out when that is over.
+The records decide whether a queued order is still valid. If its rollout stopped or its host has
+another order, the order is not sent, and a poll that finds it deletes it. If its rollout is paused,
+its channel is frozen or held, or its host is outside its maintenance windows, the order stays in
+the queue and is sent later.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tidegate.domain.fleet.rows import Host, host_key
 from tidegate.domain.hosts import rows as host_rows, states as host_states
 from tidegate.domain.rollouts import (
     names,
-    report_slices,
+    preconditions,
     rows as rollout_rows,
     states as rollout_states,
     tallies,
@@ -38,12 +38,12 @@ from tidegate.kernel import codec, model
 from tidegate.kernel.store import Store, rows
 
 LEASE_SECONDS = 30
-QUEUED_MAX = 32  # rows of one host that a poll looks at
+QUEUED_MAX = 32  # rows of one host that a poll reads
 ACTOR = model.Meta(actor="dispatcher")
 
 
 class LeasedOrder(NamedTuple):
-    """An order, to be told once its lease is durable; none: there is none to hand out now."""
+    """An order, to be sent once its lease is durable; None: there is nothing to send now."""
 
     order: host_rows.QueuedDispatch | None = None
     leased: Future[model.Receipt] | None = None
@@ -53,18 +53,18 @@ NOTHING: Final = LeasedOrder()
 
 
 class _Standing(NamedTuple):
-    """What an order in the queue is judged by."""
+    """The rows that decide about an order in the queue."""
 
     record: host_rows.HostRecord | None
     tally: rollout_rows.RolloutTally | None
     stops: tuple[channel_stops.ChannelStops | None, ...]  # of its channel
-    stops_version: model.Position  # when these last changed
-    gates: rollout_rows.RolloutGates | None  # of its rollout, as the last pass found them
-    is_quarantined: bool  # what it orders, on its channel
+    stops_version: model.Position  # of their last change
+    gates: rollout_rows.RolloutGates | None  # of its rollout, from the last pass
+    is_quarantined: bool  # its artifact, on its channel
 
 
 class OrderQueue:
-    """Hands out orders, each under a lease."""
+    """Gives orders to agents, each under a lease."""
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class OrderQueue:
         self._lease = timedelta(seconds=lease_seconds)
 
     def poll(self, host_id: str) -> host_rows.QueuedDispatch | None:
-        """The host's order, leased to this caller; None: there is none to hand out now.
+        """Lease the host's order and return it; None: there is nothing to send now.
 
-        Nothing is written unless there is one.
+        Without an order, nothing is written.
         """
         prefix = f"{host_id}/"
         for record in self._store.range(
@@ -98,7 +98,7 @@ class OrderQueue:
         return None
 
     def hand_out(self, host_id: str) -> LeasedOrder | None:
-        """As ``poll``, but it waits for nothing. None: there is more to do than to look."""
+        """Poll without waiting for the lease. None: the queue must be cleaned up; call ``poll``."""
         prefix = f"{host_id}/"
         found = self._store.range(host_rows.DISPATCH_QUEUE.name, prefix=prefix, limit=2)
         if not found:
@@ -121,9 +121,9 @@ class OrderQueue:
         )
 
     def next_look(self, host_id: str) -> float | None:
-        """In how many seconds an order may be there to hand out; 0: now, None: there is none.
+        """Return in how many seconds an order may be ready; 0: now, None: the host has none.
 
-        It only reads, and only the host's own few rows.
+        This only reads, and only the host's own few rows.
         """
         prefix = f"{host_id}/"
         found = self._store.range(host_rows.DISPATCH_QUEUE.name, prefix=prefix, limit=QUEUED_MAX)
@@ -136,14 +136,14 @@ class OrderQueue:
         )
 
     def clear(self, host_id: str, rollout_id: str, attempt: int) -> None:
-        """The order was acknowledged or taken back: forget it. Twice is no fault."""
+        """Delete an order that was acknowledged or cancelled. May be called twice."""
         key = host_rows.dispatch_key(host_id, rollout_id, attempt)
         (record,) = self._store.get(key)
         if record is not None:
             self._write(model.Delete(key, record.version))
 
     def refill(self) -> int:
-        """Queue every order that stands and is not queued; how many there were.
+        """Queue every valid order that is not queued; return how many there were.
 
         Raises:
             Unavailable, Unknown.
@@ -176,10 +176,11 @@ class OrderQueue:
     def _lease_left(
         self, stored: model.Record, row: host_rows.QueuedDispatch, standing: _Standing
     ) -> float:
-        """For how many seconds the order is not handed out again.
+        """Return for how many seconds the order is not sent again.
 
-        A lease from before the channel's stops last changed does not count: the agent dropped the
-        order if its acknowledgement was refused. One that still has it takes no second copy.
+        A lease from before the last change of the channel's stops does not count, because the agent
+        dropped the order if its acknowledgement was refused. An agent that still has the order
+        ignores a second copy.
         """
         if row.lease_until is None or standing.stops_version > stored.version:
             return 0.0
@@ -188,7 +189,7 @@ class OrderQueue:
     def _is_held(
         self, tally: rollout_rows.RolloutTally, record: host_rows.HostRecord, standing: _Standing
     ) -> bool:
-        """Whether the order stays where it is until a person or time releases it."""
+        """Whether the order stays in the queue until a person or the time releases it."""
         stopped = tally.halted_at is not None or tally.paused_at is not None
         if stopped or standing.is_quarantined:
             return True
@@ -202,7 +203,7 @@ class OrderQueue:
             record, standing
         ):
             return True
-        return report_slices.shut_edge(standing.gates, passed) is not None
+        return preconditions.shut_edge(standing.gates, passed) is not None
 
     def _is_outside_windows(self, record: host_rows.HostRecord, standing: _Standing) -> bool:
         if not channel_stops.windows_over(standing.stops):
@@ -248,7 +249,7 @@ class OrderQueue:
             yield codec.decode(record.data, host_rows.HostOrder)
 
     def _write(self, write: model.Write) -> bool:
-        """Whether it landed; not: somebody else was faster, which is as good."""
+        """Whether the write was committed; if not, another process did the same."""
         try:
             self._sent(write).result()
         except VersionConflict:
@@ -260,7 +261,7 @@ class OrderQueue:
 
 
 def to_queued_dispatch(record: host_rows.HostRecord) -> host_rows.QueuedDispatch:
-    """The order of a record, as it stands in the queue before any delivery."""
+    """Make the queue row of a record's order, before any delivery."""
     return host_rows.QueuedDispatch(
         host_id=record.host_id,
         rollout_id=record.rollout_id,
@@ -275,9 +276,9 @@ def to_queued_dispatch(record: host_rows.HostRecord) -> host_rows.QueuedDispatch
 
 
 def _counts(record: host_rows.HostRecord, tally: rollout_rows.RolloutTally, attempt: int) -> bool:
-    """Whether the order is the host's still: not acknowledged, not taken back, not void."""
+    """Whether the order is still valid: not acknowledged, cancelled or void."""
     if record.attempt != attempt or record.cancelled_at is not None:
         return False
     if tally.halted_at is not None:
-        return True  # it may be cleared and go on; it is held, not forgotten
+        return True  # halted: it may be cleared, so the order is held, not deleted
     return record.state is host_states.HostState.PENDING and not has_stopped(tally)

@@ -1,9 +1,9 @@
-"""The fleet as gates look at it, read from the store: the one reader that everybody shares.
+"""Read the fleet for the gates: the dispatcher, ``explain`` and the metrics share this reader.
 
     rollout_tallies, records, failures, quarantine, pin ──▶ Sight ┐
     channels, hosts, orders, budgets, freezes, windows ──────────┴▶ FleetState ──▶ gates
 
-The dispatcher, ``explain`` and the metrics ask here, so they cannot see different fleets.
+So all of them judge the same rows in the same way.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ from tidegate.kernel.store import Store, row_pages
 from tidegate.lru import LruCache
 
 PAGE = 1_000
-CHARTS_MAX = 64  # plans that are kept in memory, by digest
+CHARTS_MAX = 64  # plans that are cached, by digest
 ROLLOUTS_MAX = 10_000  # open at once
-CAUSES_MAX = 5  # hosts of a rollout whose failure is told in words
+CAUSES_MAX = 5  # failed hosts of a rollout that are described
 
-# What is wrong with a rollout itself. The rest are surroundings, and the same for all of them.
+# Errors of a single rollout. All others concern the store, and so every rollout.
 OWN = (
     errors.Invalid,
     errors.TooLarge,
@@ -57,7 +57,7 @@ def to_gate_fault(rollout_id: str, error: errors.TidegateError) -> inputs.GateFa
 
 
 class FleetReader:
-    """Reads what gates look at."""
+    """Reads the rows that gates need."""
 
     def __init__(self, store: Store, blobs: Blobs) -> None:
         self._store = store
@@ -75,7 +75,7 @@ class FleetReader:
         )
 
     def many(self, *wanted: tuple[Key, type[Any]]) -> list[inputs.Versioned[Any] | None]:
-        """Rows of several collections, in one read."""
+        """Return rows of several collections, in one read."""
         records = self._store.get(*(key for key, _ in wanted)) if wanted else ()
         return [
             None
@@ -87,7 +87,7 @@ class FleetReader:
     def rows(
         self, collection: Collection, model: type[Row], prefix: str = ""
     ) -> list[inputs.Versioned[Row]]:
-        """All rows of a collection, or those whose id begins so, as ``model`` reads them."""
+        """Yield all rows of a collection, or those with an id prefix, decoded as ``model``."""
         found: list[inputs.Versioned[Row]] = []
         for page in row_pages(self._store, collection.name, prefix=prefix):
             values = codec.decode_all([record.data for record in page], model)
@@ -95,10 +95,10 @@ class FleetReader:
         return found
 
     def open_rollouts(self) -> list[rollout_rows.Rollout]:
-        """Every rollout that is not over, by state, then by id."""
+        """List all open rollouts, by state, then by id."""
         found: list[rollout_rows.Rollout] = []
         after = ""
-        while len(found) < ROLLOUTS_MAX:  # the index holds those alone
+        while len(found) < ROLLOUTS_MAX:  # the index holds only open ones
             page = self._store.range(
                 rollout_rows.ROLLOUTS.name, index="by_in_flight", after=after, limit=PAGE
             )
@@ -116,7 +116,7 @@ class FleetReader:
         return found
 
     def chart(self, plan_digest: str) -> PlanByHost:
-        """A rollout's frozen plan, by host. Raises: BlobMissing, BlobDamaged."""
+        """Return a rollout's frozen plan by host. Raises: BlobMissing, BlobDamaged."""
         known = self._charts.find(plan_digest)
         if known is None:
             known = index_by_host(decode_plan(self._blobs.get(plan_digest)))
@@ -124,7 +124,7 @@ class FleetReader:
         return known
 
     def hosts(self) -> list[fleet_rows.Host]:
-        """The whole fleet."""
+        """Return all hosts of the fleet."""
         return [seen.row for seen in self.rows(fleet_rows.HOSTS, fleet_rows.Host)]
 
     def budgets(self) -> list[inputs.Versioned[fleet_rows.Budget]]:
@@ -138,17 +138,17 @@ class FleetReader:
     def state(
         self, rollout_ids: Iterable[str], now: datetime, *, late: bool = False
     ) -> inputs.FleetState:
-        """The fleet with these rollouts in sight. ``late``: also who came after their plans.
+        """Read the state of the fleet for these rollouts. ``late``: include late hosts.
 
-        What is wrong with one rollout, its plan or its rows, is told in ``faults`` and leaves the
-        others alone. Raises: Unavailable, Unknown.
+        An error in one rollout's plan or rows is returned in ``faults`` and does not affect the
+        others. Raises: Unavailable, Unknown.
         """
         state = self._state(rollout_ids, now, hosts=True)
         return self._with_latecomers(state) if late else state
 
     def glance(self, rollout_ids: Iterable[str], now: datetime) -> inputs.FleetState:
-        """As ``state``, for ``gates.glance`` alone: no host, no order and no budget is read, so
-        that an open rollout of a large fleet can be looked at in every pass.
+        """Read only what ``gates.glance`` needs: no hosts, orders or budgets. So every pass can
+        check the open rollouts of a large fleet.
         """
         return self._state(rollout_ids, now, hosts=False)
 
@@ -156,10 +156,10 @@ class FleetReader:
         self, rollout_ids: Iterable[str], now: datetime, *, hosts: bool
     ) -> inputs.FleetState:
         faults: dict[str, inputs.GateFault] = {}
-        sights: dict[str, inputs.GateInput] = {}
+        gate_inputs: dict[str, inputs.GateInput] = {}
         for rollout_id in rollout_ids:
             try:
-                sights[rollout_id] = self._sight(rollout_id, hosts=hosts)
+                gate_inputs[rollout_id] = self._gate_input(rollout_id, hosts=hosts)
             except OWN as error:
                 faults[rollout_id] = to_gate_fault(rollout_id, error)
         enlisted = self.rows(fleet_rows.HOSTS, inputs.HostPresence) if hosts else []
@@ -167,25 +167,25 @@ class FleetReader:
         budgets = self.budgets() if hosts else []
         return inputs.FleetState(
             at=now,
-            rollouts=sights,
-            channels=self._channels(sights.values()),
+            rollouts=gate_inputs,
+            channels=self._channels(gate_inputs.values()),
             hosts={seen.row.host_id: seen for seen in enlisted},
             orders={seen.row.host_id: seen for seen in orders},
             budgets={seen.row.budget_id: seen for seen in budgets},
             freezes=tuple(self.rows(channel_rows.FREEZES, channel_rows.Freeze)),
             windows=tuple(self.rows(WINDOWS, Window)),
-            rebooted=self._rebooted(sights.values()),
+            rebooted=self._rebooted(gate_inputs.values()),
             faults=faults,
         )
 
-    def _rebooted(self, sights: Iterable[inputs.GateInput]) -> dict[str, inputs.RebootedHost]:
-        """The Deferred hosts that a heartbeat says run their target. One that is not heard of any
-        more keeps no slot.
+    def _rebooted(self, gate_inputs: Iterable[inputs.GateInput]) -> dict[str, inputs.RebootedHost]:
+        """Find the Deferred hosts that rebooted into their target, by their heartbeats: they take
+        budget slots again. A silent host takes none.
         """
         found: dict[str, inputs.RebootedHost] = {}
-        for sight in sights:
-            tally = sight.tally.row
-            for host_id, seen in sight.standings.items():
+        for gate_input in gate_inputs:
+            tally = gate_input.tally.row
+            for host_id, seen in gate_input.standings.items():
                 if seen.row.state is not host_states.HostState.DEFERRED:
                     continue
                 live = self.row(fleet_rows.liveness_key(host_id), fleet_rows.Liveness)
@@ -194,11 +194,11 @@ class FleetReader:
                 if live is None or silent or tally.halted_at is not None:
                     continue
                 if live.row.current_closures.get(tally.channel) == tally.target_closure:
-                    slots = sight.chart.slots_of(host_id)
+                    slots = gate_input.chart.slots_of(host_id)
                     found[host_id] = inputs.RebootedHost(host_id, tally.rollout_id, slots)
         return found
 
-    def _sight(self, rollout_id: str, *, hosts: bool) -> inputs.GateInput:
+    def _gate_input(self, rollout_id: str, *, hosts: bool) -> inputs.GateInput:
         tally = self.tally(rollout_id)
         row = tally.row
         prefix = host_rows.record_id(rollout_id, "")
@@ -228,7 +228,7 @@ class FleetReader:
     def _causes(
         self, tally: rollout_rows.RolloutTally, standings: list[inputs.HostStanding]
     ) -> dict[str, str]:
-        """How some hosts failed, as a notification says it; the one that stopped it first."""
+        """Describe how some hosts failed, for notifications; first the one that caused the halt."""
         bad = [
             row.host_id
             for row in standings
@@ -247,7 +247,7 @@ class FleetReader:
     def preceding(
         self, edge: facts.ChannelEdge, release_id: str, digest: str
     ) -> inputs.PrecedingChannel:
-        """What an edge looks at, for this release. Of an ``idle`` edge the channel says it all."""
+        """Read what an edge needs for this release. An ``idle`` edge needs only the channel."""
         before = edge.channel
         channel = self.row(channel_rows.channel_key(before), channel_rows.Channel)
         if edge.require is facts.EdgeRequires.IDLE:
@@ -272,9 +272,9 @@ class FleetReader:
         return inputs.PrecedingChannel(channel, standing, quarantined, tally, failure)
 
     def _channels(
-        self, sights: Iterable[inputs.GateInput]
+        self, gate_inputs: Iterable[inputs.GateInput]
     ) -> dict[str, inputs.Versioned[channel_rows.Channel]]:
-        names = {sight.tally.row.channel for sight in sights}
+        names = {gate_input.tally.row.channel for gate_input in gate_inputs}
         found = {
             name: self.row(channel_rows.channel_key(name), channel_rows.Channel)
             for name in sorted(names)
@@ -283,31 +283,31 @@ class FleetReader:
 
     def _with_latecomers(self, state: inputs.FleetState) -> inputs.FleetState:
         hosts = self.hosts()
-        sights: dict[str, inputs.GateInput] = {}
+        gate_inputs: dict[str, inputs.GateInput] = {}
         faults = dict(state.faults)
-        for rollout_id, sight in state.rollouts.items():
+        for rollout_id, gate_input in state.rollouts.items():
             try:
-                sights[rollout_id] = self._with_late(state, sight, hosts)
+                gate_inputs[rollout_id] = self._with_late(state, gate_input, hosts)
             except OWN as error:
                 faults[rollout_id] = to_gate_fault(rollout_id, error)
-        return replace(state, rollouts=sights, faults=faults)
+        return replace(state, rollouts=gate_inputs, faults=faults)
 
     def _with_late(
-        self, state: inputs.FleetState, sight: inputs.GateInput, hosts: list[fleet_rows.Host]
+        self, state: inputs.FleetState, gate_input: inputs.GateInput, hosts: list[fleet_rows.Host]
     ) -> inputs.GateInput:
-        row = sight.tally.row
+        row = gate_input.tally.row
         channel = state.channels.get(row.channel)
         planned = None if channel is None else self._planned(channel.row, row.rollout_id)
         if channel is None or planned is None:
-            return sight
+            return gate_input
         ours = [host for host in hosts if host.host_id not in planned]
         budgets = [seen.row for seen in state.budgets.values()]
         return replace(
-            sight, latecomers=dispatch_pass.latecomers(sight, channel.row, ours, budgets)
+            gate_input, latecomers=dispatch_pass.latecomers(gate_input, channel.row, ours, budgets)
         )
 
     def late_target(self, channel: channel_rows.Channel) -> str | None:
-        """The rollout that hosts of this channel join if they come late."""
+        """Return the rollout that late hosts of this channel join."""
         for target in ladder.list_late_targets(channel):
             if isinstance(target, str):
                 return target
@@ -317,10 +317,10 @@ class FleetReader:
         return None
 
     def _planned(self, channel: channel_rows.Channel, rollout_id: str) -> AbstractSet[str] | None:
-        """The hosts that the channel's rollout takes care of itself; None: it takes no late ones.
+        """Return the hosts in the rollout's plan; None: late hosts cannot join now.
 
-        Late hosts join the newest success that is not quarantined. While a newer rollout is under
-        way they wait for it; if it is halted, those that it did not plan for get that success.
+        Late hosts join the newest success that is not quarantined. While a newer rollout is active
+        they wait for it. If it is halted, hosts that are not in its plan join that success.
         """
         if self.late_target(channel) != rollout_id:
             return None
@@ -334,7 +334,7 @@ class FleetReader:
 
 
 def _failure(record: host_rows.HostRecord) -> str:
-    """Why a host failed, in a few words: the probe, or what did not work in time."""
+    """Describe why a host failed: the probe, or the step that timed out."""
     failing = [
         f"probe {name}: {probe.failure_reason or 'fails'}"
         for name, probe in sorted(record.probes.items())

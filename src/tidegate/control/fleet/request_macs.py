@@ -1,7 +1,7 @@
-"""Many MACs under one key (HMAC-SHA256, RFC 2104): the key is mixed in once, not per message.
+"""Compute many MACs with one key (HMAC-SHA256, RFC 2104): the key is hashed once, not per message.
 
-Short messages are hashed without letting go of the interpreter's lock; the library's own one-shot
-HMAC lets go of it each time, and under load waits long to get it back.
+Short messages are hashed without releasing the interpreter lock. The library's one-shot HMAC
+releases it each time, and under load waits long to acquire it again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _OUTER: Final = bytes(byte ^ 0x5C for byte in range(256))
 
 
 class RequestMacs:
-    """The MACs of one key."""
+    """Computes MACs with one key."""
 
     __slots__ = ("_inner", "_outer")
 

@@ -1,13 +1,13 @@
-"""Silence becomes an event: what was to happen by now and did not.
+"""Timers: record as an event that something did not happen in time.
 
-    host_rollout_records by due_at ──▶ expire_deadline      a host that went quiet
-    rollout_tallies by due_at ───────▶ start_due_wave       a wave whose delay is over
+    host_rollout_records by due_at ──▶ expire_deadline      a host that missed its deadline
+    rollout_tallies by due_at ───────▶ start_due_wave       a wave whose delay has passed
                               ───────▶ expire_retention     a rollout past its time
     freezes by until ────────────────▶ end_freeze
-    host_liveness by last_seen_at ───▶ note_silence, and note_heard when it is back
+    host_liveness by last_seen_at ───▶ note_silence, and note_heard when it returns
 
-Timers are rows: a restart forgets none. Each expiry is decided on the rows again, so a timer that
-loses the race against its agent changes nothing.
+Timers are rows, so they survive a restart. Each expiry is decided again on the current rows, so a
+timer that loses the race against its agent changes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tidegate.kernel.store import Store, rows
 
 ACTOR = model.Meta(actor="timer")
 PAGE = 500
-EXPIRED_MAX = 10_000  # in one tick; the rest is due at the next
+EXPIRED_MAX = 10_000  # per tick; the rest follows in the next one
 SILENCE_SECONDS = 180  # three heartbeats
 
 
@@ -52,7 +52,7 @@ class TimersResult(Struct, frozen=True):
 
 
 class Timers:
-    """Looks at the timers."""
+    """Records the timers that are due."""
 
     def __init__(
         self,
@@ -70,10 +70,10 @@ class Timers:
         self._silence = timedelta(seconds=silence_seconds)
 
     def tick(self) -> TimersResult:
-        """Let everything expire that is due.
+        """Record everything that is due.
 
         Raises:
-            Unavailable, Unknown: the store; what was not said is due at the next tick.
+            Unavailable, Unknown: the store failed; the rest is still due at the next tick.
         """
         now = self._clock()
         deadlines = self._deadlines(now)
@@ -109,10 +109,10 @@ class Timers:
                 for item in commands[start : start + PACK_MAX]
             ]
             futures += self._lanes.record_all(rollout_id, pack)
-        return sum(map(_landed, futures))
+        return sum(map(_count_recorded, futures))
 
     def _rollouts(self, now: datetime) -> tuple[int, int]:
-        """The next waves of open rollouts whose delay is over, and ended ones past their time."""
+        """Start due waves, and expire ended rollouts; return how many of each."""
         waves = retentions = 0
         for record in self._until(rollout_rows.TALLIES, "by_due", now):
             row = codec.decode(record.data, rollout_rows.RolloutTally)
@@ -126,7 +126,9 @@ class Timers:
         return waves, retentions
 
     def _record(self, rollout_id: str, item: kernel_slices.Slice, command: Struct) -> int:
-        return sum(map(_landed, self._lanes.record_all(rollout_id, [(item, command, ACTOR)])))
+        return sum(
+            map(_count_recorded, self._lanes.record_all(rollout_id, [(item, command, ACTOR)]))
+        )
 
     # ── freezes ──
 
@@ -137,7 +139,7 @@ class Timers:
         )
         over = [row.freeze_id for row in found if row.until is not None and row.until <= now]
         return sum(
-            self._said(
+            self._execute(
                 channel_slices.end_freeze,
                 channel_slices.EndFreeze(freeze_id=id, operator="timer", reason="it is over"),
             )
@@ -147,7 +149,7 @@ class Timers:
     # ── silence ──
 
     def _silences(self, now: datetime) -> int:
-        """Only a change of a host's reachability is said, and only once."""
+        """Record each host that became silent, once; return how many."""
         silent = list(self._until(fleet_rows.LIVENESS, "by_last_seen", now - self._silence))
         count = 0
         for record in silent:
@@ -158,28 +160,28 @@ class Timers:
                 command = fleet_slices.NoteSilence(
                     host_id=seen.host_id, last_seen_at=seen.last_seen_at
                 )
-                count += self._said(fleet_slices.note_silence, command)
+                count += self._execute(fleet_slices.note_silence, command)
         return count
 
     def _note_unheard(self, host_id: str) -> None:
-        """Whoever let an order lie and was never heard is silent since it enrolled: there is no
-        row of liveness that would tell.
+        """Record that a host with an unanswered order is silent if it never sent a heartbeat: it
+        has no liveness row that would become due.
         """
-        host, heard = self._store.get(
+        host, liveness = self._store.get(
             fleet_rows.host_key(host_id), fleet_rows.liveness_key(host_id)
         )
-        if host is None or heard is not None:
+        if host is None or liveness is not None:
             return
         known = codec.decode(host.data, fleet_rows.Host)
         if known.silent_since is None:
             command = fleet_slices.NoteSilence(host_id=host_id, last_seen_at=known.enrolled_at)
-            self._said(fleet_slices.note_silence, command)
+            self._execute(fleet_slices.note_silence, command)
 
     def heard(self, host_id: str) -> bool:
-        """Say that a silent host is back; whether there was anything to say."""
-        return bool(self._said(fleet_slices.note_heard, fleet_slices.NoteHeard(host_id=host_id)))
+        """Record that a silent host is back; return whether it was silent."""
+        return bool(self._execute(fleet_slices.note_heard, fleet_slices.NoteHeard(host_id=host_id)))
 
-    def _said(self, item: kernel_slices.Slice, command: Struct) -> int:
+    def _execute(self, item: kernel_slices.Slice, command: Struct) -> int:
         try:
             return int(self._control.execute(item, command, meta=ACTOR).receipt is not None)
         except LOST:
@@ -188,7 +190,7 @@ class Timers:
     # ── rows by time ──
 
     def _until(self, collection: Collection, index: str, now: datetime) -> Iterator[model.Record]:
-        """Rows whose time has come, the longest overdue first."""
+        """Yield the rows that are due, the longest overdue first."""
         text = codec.time_text(now)
         after = ""
         for _ in range(EXPIRED_MAX // PAGE):
@@ -203,7 +205,7 @@ class Timers:
                 return
 
 
-def _landed(future: Future[CommandOutcome]) -> int:
+def _count_recorded(future: Future[CommandOutcome]) -> int:
     try:
         return int(bool(future.result().facts))
     except LOST:

@@ -1,7 +1,7 @@
-"""The proofs that opened a session: a recorded one must not open it a second time.
+"""Remember the proofs that opened a session, so that a replayed one is refused.
 
-The memory is the server's own. It does not survive a restart, and servers do not share it: for the
-60 s that a proof is valid, another server or one that was restarted would accept it again.
+They are remembered in the memory of one server. For the 60 s that a proof is valid, another
+server, or the same one after a restart, would accept it again.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import Final
 from tidegate.domain.hosts.protocol import SKEW_SECONDS_MAX
 from tidegate.errors import Forbidden
 
-PROOFS_MAX: Final = 200_000  # past it, the oldest is forgotten
-KEPT_SECONDS: Final = 2 * SKEW_SECONDS_MAX  # from the earliest use of a proof to its latest
+PROOFS_MAX: Final = 200_000  # beyond, the oldest is forgotten
+KEPT_SECONDS: Final = 2 * SKEW_SECONDS_MAX  # between the earliest and the latest use of a proof
 
 
 class ProofReplayed(Forbidden):
@@ -24,18 +24,18 @@ class ProofReplayed(Forbidden):
 
 
 class UsedProofs:
-    """Which proofs were used, for as long as each could be used again."""
+    """Remembers each used proof for as long as it is valid."""
 
     def __init__(self, entries_max: int = PROOFS_MAX) -> None:
         self._entries_max = entries_max
-        self._used: dict[str, float] = {}  # proof → when it was used; the oldest comes first
+        self._used: dict[str, float] = {}  # proof → time of use, oldest first
         self._lock = Lock()
 
     def __len__(self) -> int:
         return len(self._used)
 
     def use(self, proof: str, now: datetime) -> bool:
-        """Remember the proof; False: it was used before."""
+        """Remember the proof; False: it was already used."""
         seconds = now.timestamp()
         with self._lock:
             while self._used:

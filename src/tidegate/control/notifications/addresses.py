@@ -1,4 +1,4 @@
-"""Where subscriptions go: kept rows, sealed by the installation key. Nothing shows them again."""
+"""Addresses of subscriptions: stored in rows, sealed by the installation key, never shown again."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from tidegate.kernel.records.records import Records
 
 
 class TargetAddress(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Where messages go, and what proves there who sends them."""
+    """Where messages go, and the secret that authenticates them there."""
 
     url: str = ""
     to: tuple[str, ...] = ()  # mail addresses
     secret: str = ""
-    previous_secret: str = ""  # of a webhook: signs as well, until its receiver knows the new one
+    previous_secret: str = ""  # of a webhook: signs, too, until the receiver has the new one
     previous_until: datetime | None = None
 
 
@@ -30,14 +30,14 @@ _address = decoders.build(TargetAddress)
 
 
 class Addresses:
-    """Keeps the addresses of subscriptions."""
+    """Stores the addresses of subscriptions."""
 
     def __init__(self, records: Callable[[Meta], Records], secrets: Secrets) -> None:
         self._records = records
         self._secrets = secrets
 
     def keep(self, id: str, subscription: str, address: TargetAddress, meta: Meta) -> None:
-        """Keep an address under an id of its own. A repeat keeps the first one."""
+        """Store an address under its own id. A repeat keeps the first address."""
         sealed = self._secrets.seal("subscription_addresses", id, msgspec.json.encode(address))
         try:
             row = rows.SealedAddress(subscription, sealed)
@@ -57,9 +57,9 @@ class Addresses:
         self._records(meta).delete(rows.ADDRESSES.name, id)
 
     def mark(self, address: TargetAddress) -> str:
-        """A text that differs for different addresses and tells nothing about them."""
+        """Return a MAC of an address, which does not reveal the address."""
         return self._secrets.mac("address_marks", msgspec.json.encode(address)).hex()
 
     def make_secret(self, id: str) -> str:
-        """A secret for a webhook, of this address alone: the same at every call."""
+        """Derive the secret of a webhook from the id of its address; the same at every call."""
         return to_secret(self._secrets.mac("webhook_secrets", id.encode()))

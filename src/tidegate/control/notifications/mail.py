@@ -1,4 +1,4 @@
-"""Mail to an SMTP server that the settings name."""
+"""Send mail through the SMTP server of the settings."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from tidegate.domain.notifications import messages, refusals, renderings
 from tidegate.kernel.model import at_most
 
 RECIPIENTS_MAX: Final = 20
-PERMANENT: Final = 500  # replies of SMTP from here on are about the message
-REFUSED: Final = 422  # what such a reply counts as
+PERMANENT: Final = 500  # SMTP replies from here on reject the message
+REFUSED: Final = 422  # the HTTP status that such a reply counts as
 _RECIPIENT = re.compile(r"[^@\s<>,;:\"\x00-\x1f]{1,64}@[A-Za-z0-9.-]{1,253}")
 
 
 class TargetAnswer(Struct, frozen=True):
-    """What a target said. ``status`` 0: it said nothing."""
+    """A target's response. ``status`` 0: no response."""
 
     is_delivered: bool
     status: int = 0
@@ -45,7 +45,7 @@ def check_recipients(recipients: Sequence[str]) -> None:
 def send_mail(
     setting: NotifySetting, recipients: Sequence[str], message: messages.Message, seconds: float
 ) -> TargetAnswer:
-    """Send one message to all recipients. Nothing that the server does raises."""
+    """Send one message to all recipients. Errors of the server do not raise."""
     try:
         mail = _to_email(setting, recipients, message)
         with _connect(setting, seconds) as server:

@@ -1,8 +1,8 @@
-"""The notifier: follows the log and puts what there is to tell into the queues of subscriptions.
+"""The notifier: follows the log and puts notices into the queues of subscriptions.
 
-It stores its position after a page, not in the commits that queue. If it stops in between, the next
-notifier reads the same facts again. A queue knows the newest notice that it got, so none is queued
-twice.
+It stores its position after a page, not in the commits that fill the queues. If it stops in
+between, the next notifier reads the same facts again. A queue stores its newest notice, so none is
+queued twice.
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from tidegate.domain.notifications.notices import Notice
 from tidegate.kernel import codec, model, store
 
 PAGE = 1_000
-STORED_EVERY: Final = 5_000  # positions that are read again at most when the notifier restarts
+STORED_EVERY: Final = 5_000  # positions; at most so many are read again after a restart
 READS: Final = from_facts.READS | bursts.READS
 ACTOR: Final = model.Meta(actor="notifier")
 
 Subscribers = Sequence[
     tuple[rows.Subscription, model.Position]
-]  # with the position of their creation
+]  # with the positions of their creation
 
 
 class Notifier:
-    """Turns what happens into notices, as long as it is the leader."""
+    """Turns facts into notices while this process is the leader."""
 
     def __init__(self, control: runtime.Control, leader: leaders.Leader) -> None:
         self._control = control
         self._leader = leader
-        self._term = ""  # in which the position was read
+        self._term = ""  # the term in which the position was read
         self._position: model.Position = 0
         self._stored: model.Position = 0
         self._bursts = bursts.BurstState()
-        self._replays: dict[str, model.Position] = {}  # how far each has read
+        self._replays: dict[str, model.Position] = {}  # the position of each replay
 
     def round(self) -> bool:
-        """Queue what happened since the last round; whether there is more to read at once."""
+        """Queue notices of new facts; return whether there is more to read at once."""
         if not self._leader.lead():
             return False
         subscribers = self._subscribers()
@@ -57,11 +57,11 @@ class Notifier:
         notices = from_facts.notices_of(followed, known)
         gathered = bursts.advance(self._bursts, followed, known)
         position = page[-1].position if page else self._position
-        if is_last:  # time counts when all that happened is known
+        if is_last:  # deadlines are checked when all facts have been read
             gathered, due = bursts.tell(gathered, self._control.clock(), position)
             notices += due
         self._queue(notices, subscribers)
-        self._bursts = gathered  # only now: what was not queued is told in the next round
+        self._bursts = gathered  # only now: what was not queued is queued in the next round
         self._position = position
         if notices or position - self._stored >= STORED_EVERY:
             self._store_position()
@@ -70,7 +70,7 @@ class Notifier:
     # ── replays ──
 
     def _replay(self, subscribers: Subscribers) -> bool:
-        """A page for each replay that is under way; whether one goes on."""
+        """Read a page for each active replay; return whether one continues."""
         by_name = {subscription.name: subscription for subscription, _ in subscribers}
         for record in store.rows(self._control.store, rows.QUEUES.name):
             queue = codec.decode(record.data, rows.NoticeQueue)
@@ -102,7 +102,7 @@ class Notifier:
         self._control.execute(slices.finish_replay, command, meta=ACTOR)
 
     def _begin(self, subscribers: Subscribers) -> None:
-        """Read where the last leader stopped. The first one begins with the first subscription."""
+        """Read where the last leader stopped. The first leader begins at the first subscription."""
         (record,) = self._control.store.get(rows.position_key())
         if record is not None:
             stored = codec.decode(record.data, rows.NotifierPosition)
@@ -167,7 +167,7 @@ class Notifier:
             self._control.execute(slices.queue_notices, command, meta=ACTOR)
 
     def _store_position(self) -> None:
-        """A position that is not stored is read again: no reason to fail."""
+        """Store the position. A failure is ignored: the facts are only read again."""
         key = rows.position_key()
         (record,) = self._control.store.get(key)
         version = model.ABSENT if record is None else record.version
@@ -181,8 +181,8 @@ class Notifier:
 
 
 def whole_commits(page: tuple[model.Event, ...]) -> tuple[model.Event, ...]:
-    """A full page without its last commit, of which it may hold a part. Events of one commit have
-    one time; where all have it, nothing can be told apart.
+    """Drop the last commit of a full page, because it may be incomplete. Events of one commit have
+    the same time; if all events have it, the page is returned as it is.
     """
     end = len(page)
     while end and page[end - 1].at == page[-1].at:

@@ -2,8 +2,8 @@
 
     due? ──▶ read the first notice ──▶ send ──▶ record the answer ──▶ the next one
 
-A slow target has a thread of its own and delays no other. What was sent and could not be recorded
-is sent again with the same id.
+A slow target has its own thread and does not delay others. If a message was sent but could not be
+recorded, it is sent again with the same id.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from tidegate.kernel.store import rows as all_rows
 log = logging.getLogger("tidegate.worker")
 
 THREADS_MAX: Final = 8
-UNSENDABLE: Final = 422  # counted as this answer, so it is given up after three attempts
-IN_A_ROW_MAX: Final = 50  # messages to one target before another one may have the thread
-IN_DIGEST_MAX: Final = 1_000  # notices that one digest is about
+UNSENDABLE: Final = 422  # counts as this status, so that it is dropped after three attempts
+IN_A_ROW_MAX: Final = 50  # messages to one target before others get the thread
+IN_DIGEST_MAX: Final = 1_000  # notices in one digest
 ACTOR: Final = model.Meta(actor="notifier")
 
 
 class DueNotice(Struct, frozen=True):
-    """What goes into the next message of a queue: its first notice, or many for a digest."""
+    """The notices in the next message of a queue: the first one, or many for a digest."""
 
     subscription: rows.Subscription
     waiting: tuple[rows.QueuedNotice, ...]
 
 
 class NoticeSender:
-    """Sends what is due, as long as it is the leader."""
+    """Sends due notices while this process is the leader."""
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class NoticeSender:
         self._busy: dict[str, Future[int]] = {}
 
     def round(self) -> None:
-        """Let threads send what is due. An error of an earlier round is raised here."""
+        """Send due notices in threads. Raises the errors of earlier rounds."""
         done = [name for name, future in self._busy.items() if future.done()]
         finished = [self._busy.pop(name) for name in done]
         for name in self._due():
@@ -78,11 +78,11 @@ class NoticeSender:
             future.result()
 
     def close(self) -> None:
-        """Finish what is under way."""
+        """Finish the current messages."""
         self._threads.shutdown(wait=True)
 
     def work(self) -> int:
-        """Send what is due in this thread; how many messages were tried."""
+        """Send due notices in this thread; return how many messages were tried."""
         return sum(self.send_waiting(name) for name in list(self._due()))
 
     def _due(self) -> Iterator[str]:
@@ -93,14 +93,14 @@ class NoticeSender:
                 yield queue.name
 
     def send_waiting(self, name: str) -> int:
-        """Send the notices of one queue until one fails; how many were tried."""
+        """Send the notices of one queue until one fails; return how many were tried."""
         for tried in range(IN_A_ROW_MAX):
             if not self._send_first(name):
                 return tried
         return IN_A_ROW_MAX
 
     def _send_first(self, name: str) -> bool:
-        """Whether a message was tried and taken, so that the next one may follow."""
+        """Send the first message of a queue; return whether the target accepted it."""
         if self._leader.seconds_left <= self._targets.timeout_seconds:
             return False
         due = self._read(name)
@@ -151,8 +151,8 @@ class NoticeSender:
         return DueNotice(subscription, tuple(waiting))
 
     def _answer_to(self, due: DueNotice) -> TargetAnswer:
-        """What the target says. A message that cannot even be made is refused, as if by the
-        target: one subscription must not stop the others.
+        """Send and return the target's response. A message that cannot be made counts as refused by
+        the target, so that one subscription does not stop the others.
         """
         try:
             return self._attempt(due)

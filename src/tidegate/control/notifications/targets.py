@@ -1,4 +1,4 @@
-"""One message to one target: an exchange over HTTP or SMTP, and what the answer means."""
+"""Send one message to one target over HTTP or SMTP, and interpret the response."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WITH_SECRET: Final = {
 
 
 class Targets:
-    """Sends messages, with what the settings allow and name."""
+    """Sends messages, within the limits of the settings."""
 
     timeout_seconds = checked_http.TIMEOUT_SECONDS
 
@@ -34,7 +34,7 @@ class Targets:
         self._setting = setting
 
     def check(self, kind: states.TargetKind, address: addresses.TargetAddress) -> None:
-        """That messages could be sent there.
+        """Check that messages can be sent to this address.
 
         Raises:
             DestinationRefused, InvalidInput, InvalidSubscription.
@@ -64,7 +64,7 @@ class Targets:
     def send(
         self, kind: states.TargetKind, address: addresses.TargetAddress, message: messages.Message
     ) -> mail.TargetAnswer:
-        """Send one message. Nothing that the target does raises."""
+        """Send one message. Errors of the target do not raise."""
         if kind is states.TargetKind.MAIL:
             return mail.send_mail(self._setting, address.to, message, self.timeout_seconds)
         try:
@@ -100,7 +100,7 @@ class Targets:
     def _render(
         self, kind: states.TargetKind, address: addresses.TargetAddress, message: messages.Message
     ) -> tuple[dict[str, str], bytes] | None:
-        """Headers and body for a chat, an alert or an annotation; None: nothing is to be sent."""
+        """Make headers and body for a chat, an alert or an annotation; None: nothing to send."""
         content: dict[str, object] | None
         more: dict[str, str] = {}
         match kind:
@@ -121,13 +121,13 @@ class Targets:
 
 
 def _secrets(address: addresses.TargetAddress, now: datetime) -> tuple[str, ...]:
-    """The secrets that sign: after a rotation the previous one signs as well, for a while."""
+    """Return the signing secrets: for a while after a rotation also the previous one."""
     previous = address.previous_until is not None and now < address.previous_until
     return (address.secret, address.previous_secret) if previous else (address.secret,)
 
 
 def cloud_event(message: messages.Message) -> bytes:
-    """The body of a webhook: CloudEvents 1.0, structured JSON."""
+    """Make the body of a webhook: CloudEvents 1.0, structured JSON."""
     payload = message.payload
     event = {
         "specversion": "1.0",

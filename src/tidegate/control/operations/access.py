@@ -1,8 +1,8 @@
 """Users, roles, passwords, API tokens and sessions: what people do about access.
 
-Secrets and names are kept rows; that something happened to them is a fact. The kept row is written
-first: without its fact it opens nothing, so a crash in between leaves nothing half open. Erasure
-goes the other way round: first the fact, which ends all access, then the rows.
+Secrets and names are stored in rows that can be erased; facts record that they changed. The row is
+written first. Until its fact is committed it gives no access, so a crash in between does no harm.
+Erasure works in the opposite order: first the fact, which ends all access, then the rows.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ NAMES_PER_ADDRESS: Final = 10
 
 
 class ChangedUser(Struct, frozen=True):
-    """A user as an operation left it, and the log position at which it was done."""
+    """The user after an operation, and the log position of the change."""
 
     user: Found[rows.User]
     position: model.Position
-    warnings: tuple[str, ...] = ()  # channels on which too few people may approve now
+    warnings: tuple[str, ...] = ()  # protected channels that now have too few approvers
 
 
 class PasswordChange(Struct, frozen=True):
-    """Where a password was changed, and the new session of its user."""
+    """The log position of a password change, and the user's new session."""
 
     position: model.Position
     session: operation_accounts.OpenedSession
 
 
 class CreatedToken(Struct, frozen=True):
-    """A new API token. ``token`` is kept nowhere: show it now."""
+    """A new API token. ``token`` is not stored: show it now."""
 
     token_id: str
     token: str
@@ -52,7 +52,7 @@ class CreatedToken(Struct, frozen=True):
 
 
 class PasswordReset(Struct, frozen=True):
-    """A reset. ``code`` is kept nowhere: show it now."""
+    """A password reset. ``code`` is not stored: show it now."""
 
     login: str
     code: str
@@ -61,15 +61,15 @@ class PasswordReset(Struct, frozen=True):
 
 
 class AddedUser(Struct, frozen=True):
-    """A new user, the log position at which it was added, and how it gets its first password."""
+    """A new user, its log position, and the reset with which it gets its first password."""
 
     user: Found[rows.User]
     position: model.Position
-    reset: PasswordReset | None  # None: it has one, or the code was shown before
+    reset: PasswordReset | None  # None: it has a password, or the code was already shown
 
 
 class AccessOperations:
-    """The verbs of access. ``attempts`` limits how often somebody may guess a secret."""
+    """The verbs of access. ``attempts`` limits how often a client may guess a secret."""
 
     def __init__(
         self,
@@ -96,8 +96,8 @@ class AccessOperations:
         password: str | None,
         grants: tuple[roles.Grant, ...],
     ) -> AddedUser:
-        """Add a user with roles, who chooses a password with the one-time code that this returns;
-        or with a first password.
+        """Add a user with roles. Without a first password, this returns a one-time code with which
+        the user chooses one.
 
         Raises:
             MissingPermission, NotAdministrator, UserExists, WeakPassword, InvalidScope.
@@ -108,8 +108,8 @@ class AccessOperations:
             roles.check_scope(grant.scope)
         user_id = f"user_{ids.make_id(caller, steps.ADD_USER, 'user')[:20]}"
         command = slices.AddUser(user_id=user_id, by=caller.id, grants=grants)
-        earlier = self._accounts.called(user_id)  # its id comes from the key: a repeat finds itself
-        made = None  # a repeat gets no code: it was shown once
+        earlier = self._accounts.called(user_id)  # a repeat has the same id
+        made = None  # a repeat gets no code: it is shown only once
         if earlier is None:
             made = self._accounts.keep_person(user_id, called, password, caller.meta)
         elif earlier != called:
@@ -127,19 +127,19 @@ class AccessOperations:
         return AddedUser(left.user, left.position, reset)
 
     def grant(self, caller: callers.Caller, user_id: str, grant: roles.Grant) -> ChangedUser:
-        """Give another user a role on a scope. Raises: see ``_change``; InvalidScope."""
+        """Give another user a role on a scope. Raises: InvalidScope, and as ``_change``."""
         roles.check_scope(grant.scope)
         command = slices.GrantRole(user_id=user_id, by=caller.id, grant=grant)
         return self._change(steps.GRANT_ROLE, caller, user_id, slices.grant_role, command)
 
     def revoke(self, caller: callers.Caller, user_id: str, grant: roles.Grant) -> ChangedUser:
-        """Take a role on a scope from another user. Raises: see ``_change``; InvalidScope."""
+        """Take a role on a scope from another user. Raises: InvalidScope, and as ``_change``."""
         roles.check_scope(grant.scope)
         command = slices.RevokeRole(user_id=user_id, by=caller.id, grant=grant)
         return self._change(steps.REVOKE_ROLE, caller, user_id, slices.revoke_role, command)
 
     def disable(self, caller: callers.Caller, user_id: str, reason: str) -> ChangedUser:
-        """End all sessions and tokens of another user, and let them open none until enabled.
+        """End all sessions and tokens of another user, who cannot sign in until enabled.
 
         Raises: see ``_change``.
         """
@@ -152,7 +152,7 @@ class AccessOperations:
         return self._change(steps.ENABLE_USER, caller, user_id, slices.enable_user, command)
 
     def erase(self, caller: callers.Caller, user_id: str) -> ChangedUser:
-        """Delete names and passwords of another user; the id stays in the history.
+        """Delete the names and passwords of another user; the id stays in the history.
 
         Raises: see ``_change``.
         """
@@ -169,8 +169,7 @@ class AccessOperations:
         item: kernel_slices.Slice,
         command: Struct,
     ) -> ChangedUser:
-        """Change another user. The warnings name the protected channels that this leaves without
-        enough approvers.
+        """Change another user. Warn of protected channels that then have too few approvers.
 
         Raises:
             MissingPermission, NotAdministrator, UserNotFound, UserGone, OwnAccess.
@@ -194,7 +193,7 @@ class AccessOperations:
     def set_password(
         self, caller: callers.Caller, user_id: str, password: str, current: str = ""
     ) -> PasswordChange:
-        """Change your own password, in a session and with the ``current`` one.
+        """Change your own password. This requires a session and the ``current`` password.
 
         All sessions and API tokens end, and a new session is opened.
 
@@ -223,8 +222,8 @@ class AccessOperations:
         return PasswordChange(outcome.position, session)
 
     def reset_password(self, caller: callers.Caller, user_id: str) -> PasswordReset:
-        """End the password, sessions and API tokens of another user, who chooses a new password
-        with the one-time code that this returns. They approve nothing for a day.
+        """End the password, sessions and API tokens of another user, and return a one-time code
+        with which they choose a new password. They cannot approve anything for a day.
 
         Raises:
             MissingPermission, UserNotFound, UserGone, OwnAccess.
@@ -233,7 +232,7 @@ class AccessOperations:
         if user_id == caller.id:
             raise refusals.OwnAccess("You change your own password with the current one.")
         made = self._accounts.keep_reset(caller, user_id)
-        # No key: the code is shown once, so a repeat makes another one and ends the first.
+        # Without the idempotency key: the code is shown once, so a repeat replaces it by a new one.
         command = slices.NotePassword(
             user_id=user_id, by=caller.id, credential_id=made.credential_id
         )
@@ -243,9 +242,9 @@ class AccessOperations:
         return PasswordReset(login, made.code, made.expires_at, outcome.position)
 
     def redeem_reset(self, login: str, code: str, password: str, *, address: str) -> model.Position:
-        """Choose a new password with the code of a reset. ``address`` is that of the client.
+        """Choose a new password with a reset code. ``address`` is the client's.
 
-        Returns the log position at which it was done.
+        Returns the log position of the change.
 
         Raises:
             RateLimited, WrongResetCode, WeakPassword.
@@ -270,7 +269,7 @@ class AccessOperations:
     def _replace_password(
         self, caller: callers.Caller, user_id: str, password: str, credential_id: str
     ) -> CommandOutcome:
-        """Keep the password, let it count, and forget the one before.
+        """Store the new password, make it the valid one, and delete the previous one.
 
         A repeat of the request has the same ``credential_id``.
         """
@@ -281,7 +280,7 @@ class AccessOperations:
     def _note_password(
         self, command: slices.NotePassword, caller: callers.Caller, *, is_new: bool = True
     ) -> CommandOutcome:
-        """Let a kept credential count. If that is refused, a new one is forgotten."""
+        """Make a stored credential the valid one. If that is refused, delete it if it is new."""
         try:
             outcome = self._execute(slices.note_password, command, caller)
         except TidegateError as error:
@@ -300,9 +299,9 @@ class AccessOperations:
     def create_token(
         self, caller: callers.Caller, days: int, grants: tuple[roles.Grant, ...] | None = None
     ) -> CreatedToken:
-        """Make an API token of your own. ``grants`` narrow it; None: it may what you may.
+        """Make an API token of your own. ``grants`` narrow it; None: it has all your permissions.
 
-        A token that makes a token makes no wider one, and the new one ends with it.
+        A token cannot make a token with wider grants, and the new one ends when its parent ends.
 
         Raises:
             MissingPermission, CredentialsEnded, TokenExists, UserIsDisabled, InvalidScope,
@@ -315,7 +314,7 @@ class AccessOperations:
             grants = principal.narrowed if grants is None else grants
             _demand_within(grants, principal.narrowed)
         token_id = ids.make_id(caller, steps.CREATE_TOKEN, "token")
-        token = self._accounts.keep_token(token_id, caller.meta)
+        token = self._accounts.tokens.keep_token(token_id, caller.meta)
         command = slices.CreateToken(
             user_id=caller.id,
             token_id=token_id,
@@ -324,24 +323,24 @@ class AccessOperations:
             parent_id=principal.token_id,
             credentials_version=principal.credentials_version,
         )
-        # No key: the token is shown once, so that a repeat is refused with TokenExists.
+        # Without the idempotency key: the token is shown once, so a repeat raises TokenExists.
         try:
             outcome = self._execute(slices.create_token, command, structs.replace(caller, key=None))
         except TidegateError as error:
             if not isinstance(error, Unknown):
-                self._accounts.forget_token(token_id, caller.meta)
+                self._accounts.tokens.forget_token(token_id, caller.meta)
             raise
-        if not self._accounts.is_kept(token_id, token):
-            raise refusals.TokenExists(token_id)  # another copy of the request came in between
+        if not self._accounts.tokens.is_kept(token_id, token):
+            raise refusals.TokenExists(token_id)  # another copy of the request made it meanwhile
         found = self._reads.demand(
             rows.token_key(token_id), rows.ApiToken, refusals.TokenNotFound(token_id)
         )
         return CreatedToken(token_id, token, found.row.expires_at, outcome.position)
 
     def revoke_token(self, caller: callers.Caller, token_id: str) -> model.Position:
-        """Revoke an API token: your own, or, administering, another user's.
+        """Revoke an API token: your own, or as an administrator another user's.
 
-        Returns the log position at which it was done.
+        Returns the log position of the change.
 
         Raises:
             TokenNotFound, NotOwner.
@@ -361,7 +360,7 @@ class AccessOperations:
         outcome = self._execute(slices.revoke_token, command, caller)
         return outcome.position or found.version
 
-    # ── the first start, and sessions: nobody is signed in yet, so there is no caller ──
+    # ── the first start and sessions: no one is signed in yet, so there is no caller ──
 
     def set_up(
         self,
@@ -374,7 +373,7 @@ class AccessOperations:
     ) -> model.Position:
         """Make the first user, with the one-time code that the server printed.
 
-        ``address`` is that of the client. Returns the log position at which it was done.
+        ``address`` is the client's. Returns the log position of the change.
 
         Raises:
             RateLimited, WrongSetupCode, WeakPassword, AlreadySetUp.
@@ -396,11 +395,11 @@ class AccessOperations:
     def sign_in(
         self, login: str, password: str, *, address: str
     ) -> operation_accounts.OpenedSession:
-        """Open a session. ``address`` is that of the client.
+        """Open a session. ``address`` is the client's.
 
-        Failures are counted per name and address: guessing a person's password from elsewhere does
-        not lock them out. An address that tries many names may fail ``NAMES_PER_ADDRESS`` times as
-        often.
+        Failures are counted per name and address, so that guessing a person's password from
+        elsewhere does not lock them out. One address may fail ``NAMES_PER_ADDRESS`` times as often
+        over all names.
 
         Raises:
             RateLimited, WrongCredentials.
@@ -414,18 +413,18 @@ class AccessOperations:
         return self._accounts.open_session(user)
 
     def sign_out(self, caller: callers.Caller) -> None:
-        """Close the session of the caller, if they have one."""
+        """Close the caller's session, if there is one."""
         if caller.principal.session:
             self._accounts.close_session(caller.principal.session)
 
 
 def reset_path(made: PasswordReset) -> str:
-    """The page on which the user chooses a new password, with name and code filled in."""
+    """Return the path of the page for a new password, with name and code filled in."""
     return f"/reset?{urlencode({'login': made.login, 'code': made.code})}"
 
 
 def _demand_within(grants: tuple[roles.Grant, ...], narrowed: tuple[roles.Grant, ...]) -> None:
-    """Check that a narrowed token makes no wider one. Raises: MissingPermission."""
+    """Check that a narrowed token does not make a wider one. Raises: MissingPermission."""
     for item in grants:
         if item not in narrowed and roles.Grant(item.role) not in narrowed:
             raise refusals.MissingPermission(

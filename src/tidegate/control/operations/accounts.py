@@ -1,7 +1,7 @@
-"""Who somebody is: names, passwords, sessions, API tokens and the setup code.
+"""Identify people: names, passwords, sessions, API tokens and the setup code.
 
-Secrets and names are kept rows, which can be erased. That something happened to them is a fact:
-``access`` has the verbs that record it.
+Secrets and names are stored in rows that can be erased. Facts record what happened to them; the
+verbs in ``access`` commit these facts.
 """
 
 from __future__ import annotations
@@ -12,17 +12,15 @@ import secrets as randomness
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from functools import cache
-from hashlib import scrypt
 from pathlib import Path
-from threading import BoundedSemaphore, Lock
+from threading import Lock
 from typing import Final
 
 import msgspec
 
 from tidegate import decoders, errors
 from tidegate.clock import Clock
-from tidegate.control.operations.common_passwords import is_common
+from tidegate.control.operations import api_tokens, passwords
 from tidegate.control.operations.execute import Execute
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.secrets import Secrets, hash_secret
@@ -31,19 +29,15 @@ from tidegate.kernel.model import NO_META, Key, Meta
 from tidegate.kernel.records.actions import CreateRow
 from tidegate.kernel.records.records import Records
 
-PASSWORD_CHARS_MIN = 12
-PASSWORD_CHARS_MAX = 256
 SETUP_CODE_LIFE: Final = timedelta(minutes=15)
 RESET_LIFE: Final = timedelta(hours=24)
 RESET_CODE_GROUPS = 5  # of 16 bits
-SEEN_EVERY: Final = timedelta(minutes=1)  # how often a session's row is written
-FAILURES_TOLD_EVERY: Final = timedelta(minutes=1)  # per user: many failures are one fact
+SEEN_EVERY: Final = timedelta(minutes=1)  # a session's row is written at most so often
+FAILURES_RECORDED_EVERY: Final = timedelta(
+    minutes=1
+)  # per user: failures in between go into one fact
 FAILING_USERS_MAX = 10_000
 CREDENTIALS_PAGE = 100
-PASSWORD_DISTINCT_CHARS_MIN = 5
-SCRYPT_N, SCRYPT_R, SCRYPT_P = 2**17, 8, 1  # 128 MiB and some tenths of a second
-STRETCHED_AT_ONCE_MAX = 2  # passwords: more would need more memory than a small server has
-TOKEN_PREFIX = "tg"
 
 
 class WrongCredentials(errors.Forbidden):
@@ -53,19 +47,19 @@ class WrongCredentials(errors.Forbidden):
 
 
 class SessionRequired(errors.Forbidden):
-    """You change your own password in a session, with the current password: sign in first."""
+    """Sign in first: to change your own password takes a session and the current password."""
 
     code = "session_required"
 
 
 class WrongSetupCode(errors.Forbidden):
-    """The setup code is another one, was used, or is too old; a restart prints a new one."""
+    """The setup code is wrong, was used, or is too old; a restart prints a new one."""
 
     code = "wrong_setup_code"
 
 
 class WrongResetCode(errors.Forbidden):
-    """The name or the code of the reset is wrong, or the code was used or is too old."""
+    """The sign-in name or the reset code is wrong, or the code was used or is too old."""
 
     code = "wrong_reset_code"
 
@@ -76,24 +70,18 @@ class WrongResetCode(errors.Forbidden):
         )
 
 
-class WeakPassword(errors.Invalid):
-    """A password has 12 to 256 characters, is not a common one, and is not the sign-in name."""
-
-    code = "weak_password"
-
-
 class PersonNames(msgspec.Struct, frozen=True):
-    """How a person is called; sealed where it is stored."""
+    """A person's sign-in name and display name; encrypted where they are stored."""
 
     login: str
     name: str
 
 
-_called = decoders.build(PersonNames)
+_names_decoder = decoders.build(PersonNames)
 
 
 class OpenedSession(msgspec.Struct, frozen=True):
-    """A session that was just opened: what the cookie holds, and what forms send back."""
+    """A new session: the value of its cookie, and the CSRF token that forms send back."""
 
     user_id: str
     cookie: str
@@ -101,7 +89,7 @@ class OpenedSession(msgspec.Struct, frozen=True):
 
 
 class ResetCode(msgspec.Struct, frozen=True):
-    """The one-time code of a reset; it is kept nowhere."""
+    """The one-time code of a password reset; the code itself is not stored."""
 
     credential_id: str
     code: str
@@ -109,7 +97,7 @@ class ResetCode(msgspec.Struct, frozen=True):
 
 
 class AuthenticatedUser(msgspec.Struct, frozen=True):
-    """A user who proved who they are."""
+    """A user who authenticated with a session or a token."""
 
     user: rows.User
     session: str = ""
@@ -118,7 +106,7 @@ class AuthenticatedUser(msgspec.Struct, frozen=True):
 
 
 class Accounts:
-    """Knows the people of one installation, and what they prove who they are with."""
+    """The people of one installation and their credentials."""
 
     def __init__(
         self,
@@ -138,6 +126,7 @@ class Accounts:
         self._setup: tuple[str, datetime] | None = None
         self._failures: dict[str, tuple[int, datetime]] = {}
         self._lock = Lock()
+        self.tokens = api_tokens.ApiTokens(reads, records, clock)
 
     # ── first start ──
 
@@ -146,13 +135,14 @@ class Accounts:
         return self._reads.find(rows.installation_key(), rows.InstallationRow) is not None
 
     def open_setup(self) -> str | None:
-        """Make a one-time code for the first user, also in a file that only its owner reads.
+        """Make a one-time code for the first user, and write it to a file that only its owner can
+        read.
 
-        None: there are users already.
+        None: the installation already has users.
         """
         if self.is_set_up:
             return None
-        code = _grouped_code(4)
+        code = _make_code(4)
         with self._lock:
             self._setup = hash_secret(code), self._clock()
         handle = os.open(self._code_file, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o600)
@@ -170,7 +160,7 @@ class Accounts:
             raise WrongSetupCode("the setup code is not the one that this server printed")
 
     def end_setup(self) -> None:
-        """Forget the setup code: there is a user now."""
+        """Delete the setup code, because the first user exists."""
         with self._lock:
             self._setup = None
         self._code_file.unlink(missing_ok=True)
@@ -178,34 +168,34 @@ class Accounts:
     # ── people ──
 
     def called(self, user_id: str) -> PersonNames | None:
-        """The names of a user; None: erased, or unknown."""
+        """Return the names of a user; None: erased or unknown."""
         found = self._reads.find(Key(erasable_rows.PEOPLE.name, user_id), erasable_rows.Person)
         return None if found is None else self._unsealed(found.row)
 
     def name_of(self, user_id: str) -> str | None:
-        """How a user is called now; None: erased, or unknown."""
+        """Return the current display name of a user; None: erased or unknown."""
         called = self.called(user_id)
         return None if called is None else called.name
 
     def keep_person(
         self, user_id: str, called: PersonNames, password: str | None, meta: Meta
     ) -> ResetCode | None:
-        """Keep the names and the password of somebody who is about to be a user.
+        """Store the names and the password of a person who is about to become a user.
 
-        Without a password it returns a one-time code with which they choose one.
+        Without a password, return a one-time code with which they choose one.
 
         Raises:
             UserExists, WeakPassword.
         """
         made = None
         if password is None:
-            made = ResetCode(user_id, _grouped_code(RESET_CODE_GROUPS), self._clock() + RESET_LIFE)
+            made = ResetCode(user_id, _make_code(RESET_CODE_GROUPS), self._clock() + RESET_LIFE)
             credential = erasable_rows.Credential(
                 user_id, "", hash_secret(made.code), made.expires_at
             )
         else:
-            check_password(password, called.login)
-            credential = erasable_rows.Credential(user_id, stretch_password(password))
+            passwords.check_password(password, called.login)
+            credential = erasable_rows.Credential(user_id, passwords.stretch_password(password))
         login = self._login(called.login)
         try:
             self._records(meta).transaction(
@@ -222,7 +212,7 @@ class Accounts:
         return made
 
     def forget_person(self, user_id: str, meta: Meta) -> None:
-        """Delete the names of a user and every password, also those that a crash left."""
+        """Delete the names and all passwords of a user, including those left over by a crash."""
         records = self._records(meta)
         person = records.find(erasable_rows.PEOPLE.name, user_id)
         if person is not None:
@@ -240,34 +230,34 @@ class Accounts:
     def keep_password(
         self, caller: callers.Caller, user_id: str, password: str, credential_id: str
     ) -> bool:
-        """Keep a password that does not count yet; False: it was kept before.
+        """Store a password that is not valid yet; False: it was already stored.
 
         Raises:
             WeakPassword.
-            IdempotencyMismatch: another password was kept under this id.
+                IdempotencyMismatch: another password was stored under this id.
         """
         called = self.called(user_id)
-        check_password(password, "" if called is None else called.login)
+        passwords.check_password(password, "" if called is None else called.login)
         earlier = self._reads.find(
             Key(erasable_rows.CREDENTIALS.name, credential_id), erasable_rows.Credential
         )
         if earlier is None:
-            kept = erasable_rows.Credential(user_id, stretch_password(password))
+            kept = erasable_rows.Credential(user_id, passwords.stretch_password(password))
             self._records(caller.meta).create(erasable_rows.CREDENTIALS.name, credential_id, kept)
-        elif not is_password(password, earlier.row.scrypt):
+        elif not passwords.is_password(password, earlier.row.scrypt):
             raise errors.IdempotencyMismatch(str(caller.commit_key))
         return earlier is None
 
     def keep_reset(self, caller: callers.Caller, user_id: str) -> ResetCode:
-        """Keep a one-time code for a new password; it does not count yet."""
-        credential_id, code = randomness.token_hex(13), _grouped_code(RESET_CODE_GROUPS)
+        """Store a one-time code for a new password; it is not valid yet."""
+        credential_id, code = randomness.token_hex(13), _make_code(RESET_CODE_GROUPS)
         expires_at = self._clock() + RESET_LIFE
         kept = erasable_rows.Credential(user_id, "", hash_secret(code), expires_at)
         self._records(caller.meta).create(erasable_rows.CREDENTIALS.name, credential_id, kept)
         return ResetCode(credential_id, code, expires_at)
 
     def check_reset(self, login: str, code: str) -> tuple[str, str]:
-        """Whose reset this is: the user's id, and that of the row with the code.
+        """Return the ids of the user and of the credential that this reset code belongs to.
 
         Raises:
             WrongResetCode.
@@ -293,35 +283,35 @@ class Accounts:
     def check_own_password(self, user_id: str, password: str) -> None:
         """Check that a signed-in user knows their current password. Raises: WrongCredentials."""
         _, expected = self._user_and_password(user_id)
-        if not is_password(password, expected):
+        if not passwords.is_password(password, expected):
             self._note_failure(user_id)
             raise WrongCredentials("the current password is wrong", field="current")
 
     def check_sign_in(self, login: str, password: str) -> rows.User:
-        """The user who has this name and this password. Raises: WrongCredentials."""
+        """Return the user with this sign-in name and password. Raises: WrongCredentials."""
         found = self._reads.find(
             Key(erasable_rows.LOGINS.name, self._login(login)), erasable_rows.Login
         )
         user_id = "nobody" if found is None else found.row.user_id
         user, expected = self._user_and_password(user_id)
-        if not is_password(password, expected) or user is None or not user.enabled:
+        if not passwords.is_password(password, expected) or user is None or not user.enabled:
             if user is not None:
                 self._note_failure(user_id)
             raise WrongCredentials("the sign-in name or the password is wrong")
-        if not expected.startswith(_costs()):
+        if not expected.startswith(passwords.cost_prefix()):
             self._stretch_again(user, password, expected)
         return user
 
     def _stretch_again(self, user: rows.User, password: str, kept: str) -> None:
-        """Keep a password at the cost of today; it was kept when the cost was another."""
+        """Store a password again with the current scrypt cost; it was stored with another one."""
         found = self._reads.find(
             Key(erasable_rows.CREDENTIALS.name, user.credential_id), erasable_rows.Credential
         )
         if found is None or found.row.scrypt != kept:
-            return  # changed at this moment
-        stretched = erasable_rows.Credential(user.user_id, stretch_password(password))
+            return  # changed meanwhile
+        stretched = erasable_rows.Credential(user.user_id, passwords.stretch_password(password))
         records = self._records(Meta(actor=user.user_id))
-        with suppress(errors.ConditionFailed):  # changed at this moment, or by another sign-in
+        with suppress(errors.ConditionFailed):  # changed meanwhile, perhaps by another sign-in
             records.put(
                 erasable_rows.CREDENTIALS.name, user.credential_id, stretched, expect=found.version
             )
@@ -334,7 +324,7 @@ class Accounts:
         return self._secrets.seal("names", user_id, msgspec.json.encode(called))
 
     def _unsealed(self, person: erasable_rows.Person) -> PersonNames:
-        return _called.decode(self._secrets.unseal("names", person.user_id, person.sealed))
+        return _names_decoder.decode(self._secrets.unseal("names", person.user_id, person.sealed))
 
     # ── sessions ──
 
@@ -348,7 +338,7 @@ class Accounts:
         return OpenedSession(user.user_id, cookie, self._csrf(cookie))
 
     def open_session_after(self, user_id: str, credential_id: str) -> OpenedSession:
-        """A new session of a user who just changed their password to this one.
+        """Open a session for a user whose password was just changed to this credential.
 
         Raises:
             WrongCredentials: the password was changed again, or the user was disabled.
@@ -362,19 +352,21 @@ class Accounts:
         self._records(NO_META).delete(erasable_rows.SESSIONS.name, session)
 
     def _user_and_password(self, user_id: str) -> tuple[rows.User | None, str]:
-        """A user and the password that counts now. For an unknown user it is a stand-in that no
-        password fits, so that the check takes as long.
+        """Return a user and their stored password. For an unknown user, return one that no password
+        matches, so that the check takes the same time.
         """
         user = self._reads.find(rows.user_key(user_id), rows.User)
         if user is None:
-            return None, _stand_in()
+            return None, passwords.stand_in()
         credential = self._reads.find(
             Key(erasable_rows.CREDENTIALS.name, user.row.credential_id), erasable_rows.Credential
         )
-        return user.row, (credential.row.scrypt if credential is not None else "") or _stand_in()
+        return user.row, (
+            credential.row.scrypt if credential is not None else ""
+        ) or passwords.stand_in()
 
     def session(self, cookie: str) -> AuthenticatedUser | None:
-        """Who has this cookie, if its session is neither idle too long nor too old."""
+        """Return the user of this cookie, unless its session is idle for too long or too old."""
         found = self._reads.find(
             Key(erasable_rows.SESSIONS.name, hash_secret(cookie)), erasable_rows.Session
         )
@@ -389,17 +381,17 @@ class Accounts:
         return AuthenticatedUser(user, session=found.id, csrf=self._csrf(cookie))
 
     def principal_of_session(self, cookie: str) -> principals.Principal | None:
-        """As ``session``, as a principal."""
+        """Return the principal for a session's cookie; None: not valid."""
         found = self.session(cookie)
         return None if found is None else self._principal(found)
 
     def principal_of_token(self, text: str) -> principals.Principal | None:
-        """As ``token``, as a principal."""
+        """Return the principal for an API token; None: not valid."""
         found = self.token(text)
         return None if found is None else self._principal(found)
 
     def _principal(self, found: AuthenticatedUser) -> principals.Principal:
-        """The user as whom a request is answered, with what they came by."""
+        """Return the principal for a user and the session or token that they used."""
         user, token = found.user, found.token
         return principals.Principal(
             user.user_id,
@@ -420,16 +412,18 @@ class Accounts:
                 erasable_rows.SESSIONS.name, found.id, seen, expect=found.version
             )
         except errors.ConditionFailed:
-            return  # signed out, or seen by another request, at this moment
+            return  # signed out, or written by another request meanwhile
 
     def is_still_authenticated(self, user_id: str, session: str, token_id: str) -> rows.User | None:
-        """The user, if the session or token by which they came is good at this moment."""
+        """Return the user if the session or token that they used is still valid; else None."""
         user = self._user(user_id)
         if user is None:
             return None
         if token_id:
             token = self._reads.find(rows.token_key(token_id), rows.ApiToken)
-            return user if token is not None and self.is_token_valid(token.row, user) else None
+            return (
+                user if token is not None and self.tokens.is_token_valid(token.row, user) else None
+            )
         found = self._reads.find(Key(erasable_rows.SESSIONS.name, session), erasable_rows.Session)
         if found is None or not self._is_open(found.row, user):
             return None
@@ -447,116 +441,43 @@ class Accounts:
         return self._secrets.mac("csrf", cookie.encode()).hex()
 
     def _note_failure(self, user_id: str) -> None:
-        """At most one fact per user and minute, with how many there were."""
+        """Count a failed sign-in; record the count at most once per user and minute."""
         now = self._clock()
         with self._lock:
-            count, told_at = self._failures.get(user_id, (0, now - 2 * FAILURES_TOLD_EVERY))
+            count, recorded_at = self._failures.get(user_id, (0, now - 2 * FAILURES_RECORDED_EVERY))
             count += 1
-            due = now - told_at > FAILURES_TOLD_EVERY
+            due = now - recorded_at > FAILURES_RECORDED_EVERY
             if len(self._failures) >= FAILING_USERS_MAX:
                 self._failures.clear()
-            self._failures[user_id] = (0, now) if due else (count, told_at)
+            self._failures[user_id] = (0, now) if due else (count, recorded_at)
         if due:
             command = slices.NoteFailedSignIns(user_id=user_id, count=count)
             self._execute(slices.note_failed_sign_ins, command, caller_of(user_id))
 
     def approvals_barred_until(self, user: rows.User) -> datetime | None:
-        """Until when the user approves nothing, because another person reset their password."""
+        """Until when the user cannot approve, because another person reset their password."""
         until = user.approvals_barred_until
         return until if until is not None and until > self._clock() else None
 
-    # ── API tokens ──
-
-    def keep_token(self, token_id: str, meta: Meta) -> str:
-        """Make a token that opens nothing yet, and keep its hash. Raises: TokenExists."""
-        secret = randomness.token_urlsafe(32)
-        kept = erasable_rows.TokenSecret(token_id, hash_secret(secret))
-        records = self._records(meta)
-        try:
-            records.create(erasable_rows.TOKEN_SECRETS.name, token_id, kept)
-        except errors.ConditionFailed:
-            self._replace_secret(records, kept)
-        return f"{TOKEN_PREFIX}_{token_id}_{secret}"
-
-    def _replace_secret(self, records: Records, kept: erasable_rows.TokenSecret) -> None:
-        """Take the place of a hash whose token was never created: its request failed halfway, and
-        so did forgetting it.
-
-        Raises:
-            TokenExists: it was created, or another copy of the request is about to.
-        """
-        found = records.find(erasable_rows.TOKEN_SECRETS.name, kept.token_id)
-        if found is None or self.has_token(kept.token_id):
-            raise refusals.TokenExists(kept.token_id)
-        try:
-            placed = records.put(
-                erasable_rows.TOKEN_SECRETS.name, kept.token_id, kept, expect=found.version
-            )
-        except errors.Conflict:
-            raise refusals.TokenExists(kept.token_id) from None
-        if self.has_token(kept.token_id):  # the other copy went on: the token that it showed counts
-            records.put(
-                erasable_rows.TOKEN_SECRETS.name, kept.token_id, found.value, expect=placed.version
-            )
-            raise refusals.TokenExists(kept.token_id)
-
-    def has_token(self, token_id: str) -> bool:
-        """Whether the token was created."""
-        return self._reads.find(rows.token_key(token_id), rows.ApiToken) is not None
-
-    def is_kept(self, token_id: str, token: str) -> bool:
-        """Whether the hash that is kept is that of this token."""
-        kept = self._reads.find(
-            Key(erasable_rows.TOKEN_SECRETS.name, token_id), erasable_rows.TokenSecret
-        )
-        secret = token.removeprefix(f"{TOKEN_PREFIX}_{token_id}_")
-        return kept is not None and hmac.compare_digest(kept.row.sha256, hash_secret(secret))
-
-    def forget_token(self, token_id: str, meta: Meta) -> None:
-        """Delete the hash of a token that was not created after all. If that fails, too, the next
-        request with the same key replaces it.
-        """
-        with suppress(errors.Unavailable, errors.Unknown):
-            if not self.has_token(token_id):
-                self._records(meta).delete(erasable_rows.TOKEN_SECRETS.name, token_id)
-
     def token(self, text: str) -> AuthenticatedUser | None:
-        """Whose API token this is, if it is good at this moment."""
-        prefix, _, rest = text.partition("_")
-        token_id, _, secret = rest.partition("_")
-        if prefix != TOKEN_PREFIX or not token_id or len(text) > 256 or not text.isascii():
+        """Return the user of this API token, if it is valid; else None."""
+        row = self.tokens.find_token(text)
+        if row is None:
             return None
-        if not text.isprintable():
-            return None
-        token, kept = self._reads.find_all(
-            (rows.token_key(token_id), rows.ApiToken),
-            (Key(erasable_rows.TOKEN_SECRETS.name, token_id), erasable_rows.TokenSecret),
-        )
-        if token is None or kept is None:
-            return None
-        if not hmac.compare_digest(kept.row.sha256, hash_secret(secret)):
-            return None
-        row: rows.ApiToken = token.row
         user = self._user(row.user_id)
         return (
-            AuthenticatedUser(user, token=row) if user and self.is_token_valid(row, user) else None
+            AuthenticatedUser(user, token=row)
+            if user and self.tokens.is_token_valid(row, user)
+            else None
         )
-
-    def is_token_valid(self, token: rows.ApiToken, owner: rows.User) -> bool:
-        """Whether a token opens anything: it is current, and so is every token it came from."""
-        if not slices.is_current(token, owner, self._clock()):
-            return False
-        wanted = [(rows.token_key(id), rows.ApiToken) for id in token.ancestors]
-        ancestors = self._reads.find_all(*wanted) if wanted else ()
-        return all(item is not None and item.row.revoked_at is None for item in ancestors)
 
     def _user(self, user_id: str) -> rows.User | None:
         found = self._reads.find(rows.user_key(user_id), rows.User)
         return found.row if found is not None and found.row.enabled else None
 
 
-def _grouped_code(groups: int) -> str:
-    """A code that people can read to each other."""
+def _make_code(groups: int) -> str:
+    """Make a code in groups that are easy to read aloud."""
     return "-".join(randomness.token_hex(2) for _ in range(groups))
 
 
@@ -565,55 +486,5 @@ def new_user_id() -> str:
 
 
 def caller_of(user_id: str) -> callers.Caller:
-    """A user as the caller of what follows from proving, or failing to prove, who they are."""
+    """Return a caller for commands that follow from this user's sign-in or failed sign-in."""
     return callers.Caller(principal=principals.Principal(user_id, "none"))
-
-
-def check_password(password: str, login: str) -> None:
-    """Raises: WeakPassword."""
-    if not PASSWORD_CHARS_MIN <= len(password) <= PASSWORD_CHARS_MAX:
-        raise WeakPassword(
-            f"a password has {PASSWORD_CHARS_MIN} to {PASSWORD_CHARS_MAX} characters, "
-            f"found {len(password)}",
-            field="password",
-        )
-    if password.casefold() == login.casefold():
-        raise WeakPassword("the password is the sign-in name", field="password")
-    if len(set(password)) < PASSWORD_DISTINCT_CHARS_MIN or is_common(password):
-        raise WeakPassword(
-            "the password is one that many people use; choose another one", field="password"
-        )
-
-
-@cache
-def _stand_in() -> str:
-    """A stretched password that nobody has, for names that nobody has."""
-    return stretch_password(randomness.token_hex(16))
-
-
-def _costs() -> str:
-    """How a password begins that was kept today."""
-    return f"{SCRYPT_N}${SCRYPT_R}${SCRYPT_P}$"
-
-
-def stretch_password(password: str) -> str:
-    """A password as it is kept."""
-    salt = randomness.token_bytes(16)
-    found = _scrypt(password, salt, SCRYPT_N, SCRYPT_R, SCRYPT_P)
-    return f"{_costs()}{salt.hex()}${found.hex()}"
-
-
-def is_password(password: str, kept: str) -> bool:
-    """Compare by the costs that it was kept with: those of today may be higher."""
-    *costs, salt, expected = kept.split("$")
-    found = _scrypt(password, bytes.fromhex(salt), *map(int, costs))
-    return hmac.compare_digest(found.hex(), expected)
-
-
-_stretching = BoundedSemaphore(STRETCHED_AT_ONCE_MAX)
-
-
-def _scrypt(password: str, salt: bytes, n: int, r: int, p: int) -> bytes:
-    text = password.encode(errors="surrogatepass")
-    with _stretching:
-        return scrypt(text, salt=salt, n=n, r=r, p=p, dklen=32, maxmem=128 * r * (n + p + 2))

@@ -1,7 +1,7 @@
-"""What channels do by themselves: the worker carries it out, and people are shown it.
+"""What channels do automatically: the worker executes it, and people see it in advance.
 
-channel, pin, newest rollout, ladder of the channel before, request ──▶ domain.automation
-    ──▶ PromotionOperations, for who switched it on, with what that person may do now
+channel, pin, newest rollout, ladder of the preceding channel, request ──▶ domain.automation
+    ──▶ PromotionOperations, as the person who enabled it, with their current permissions
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_sta
 from tidegate.errors import Conflict, Forbidden, Invalid, LeaseLost, NotFound, Refused, TooLarge
 from tidegate.kernel import codec, slices as kernel_slices
 
-WORKER = "worker"  # who carries it out
-REQUESTS_MAX = 1_000  # open ones that are looked through
-UNPLANNABLE = (Invalid, TooLarge)  # its policy cannot be carried out with the hosts there are
-# What keeps a channel from acting this time: it moved on, or a rule says no. It is looked at again.
+WORKER = "worker"  # who executes it
+REQUESTS_MAX = 1_000  # open requests that are read
+UNPLANNABLE = (Invalid, TooLarge)  # the policy cannot be applied to the current hosts
+# These keep a channel from acting this time: its state changed, or a rule refuses. The next round
+# tries again.
 NOT_NOW = (Refused, Conflict, Forbidden, NotFound, *UNPLANNABLE)
 
 
@@ -55,48 +56,48 @@ class AutomationOperations:
         self._clock = clock
 
     def show(self, channel: channel_rows.Channel) -> tuple[automation.Automation, ...]:
-        """What the channel does by itself with the worker's next look, or why it does nothing."""
+        """Return what the channel will do in the worker's next round, or why nothing."""
         found = []
         if channel.policy.auto_promote:
-            told = self._judge_promotion(channel).told
-            found.append(self._planned(channel, told, "Auto-promotion"))
+            judged = self._judge_promotion(channel).told
+            found.append(self._planned(channel, judged, "Auto-promotion"))
         if channel.policy.auto_rollback:
-            told = self._judge_rollback(channel)[0]
-            found.append(self._planned(channel, told, "Auto-rollback"))
+            judged = self._judge_rollback(channel)[0]
+            found.append(self._planned(channel, judged, "Auto-rollback"))
         return tuple(found)
 
     def _planned(
-        self, channel: channel_rows.Channel, told: automation.Automation, what: str
+        self, channel: channel_rows.Channel, judged: automation.Automation, what: str
     ) -> automation.Automation:
-        """The same if a plan can be made for what the channel would do; else why none can."""
-        if told.release_id is None:
-            return told
+        """Return the automation if its rollout can be planned; else the reason why not."""
+        if judged.release_id is None:
+            return judged
         try:
-            self._promotion.check_plan(
-                channel.channel, rollback=told.action is rollout_states.PolicyAction.AUTO_ROLLBACK
+            self._promotion.preview.check_plan(
+                channel.channel, rollback=judged.action is rollout_states.PolicyAction.AUTO_ROLLBACK
             )
         except UNPLANNABLE as error:
-            return _silenced(told, f"{what} on {channel.channel} waits: {error.detail}")
-        return told
+            return _silenced(judged, f"{what} on {channel.channel} waits: {error.detail}")
+        return judged
 
     def act(
         self,
         seen: inputs.Versioned[channel_rows.Channel],
         alongside: kernel_slices.Alongside | None = None,
     ) -> str | None:
-        """Do what the channel's policy asks for now. ``alongside`` is committed with it.
+        """Do what the channel's policy asks for now. ``alongside`` goes into the same commit.
 
         Returns:
             The rollout that was opened, or None.
 
         Raises:
-            LeaseLost: another process acts for channels. Unavailable, Unknown.
+            LeaseLost: another process became the leader. Unavailable, Unknown.
         """
         channel = seen.row
         try:
             if channel.policy.auto_rollback:
-                told, reason = self._judge_rollback(channel)
-                if told.release_id is not None:
+                judged, reason = self._judge_rollback(channel)
+                if judged.release_id is not None:
                     caller = self._caller(channel, steps.ROLL_BACK, alongside, reason)
                     opened = self._promotion.roll_back_by_policy(
                         caller, channel.channel, seen.version, reason
@@ -112,7 +113,7 @@ class AutomationOperations:
                     )
                     return opened.rollout_id
         except second_person.SecondPersonNeeded:
-            return None  # a request was made
+            return None  # it became a request for a second person
         except LeaseLost:
             raise
         except NOT_NOW:
@@ -137,8 +138,8 @@ class AutomationOperations:
     def _candidates(
         self, channel: channel_rows.Channel, pinned: str | None
     ) -> Iterator[automation.Candidate]:
-        """The releases above the pinned one that have a success on the first channel that must
-        show one: no other release passes that edge.
+        """Return the releases newer than the pinned one that succeeded on the channel of the first
+        edge that requires a success: no other release passes that edge.
         """
         edges = channel.policy.edges
         first = next(edge for edge in edges if edge.require is facts.EdgeRequires.SUCCEEDED)
@@ -163,7 +164,7 @@ class AutomationOperations:
             )
 
     def _refusal(self, channel: channel_rows.Channel, rung: channel_rows.Rung) -> str:
-        """Why the channel does not take this release by itself; empty: it may."""
+        """Return why the channel does not promote this release automatically; empty: it may."""
         name, release_id = channel.channel, rung.release_id
         quarantined, known, standing = self._reader.many(
             (channel_rows.quarantine_key(name, rung.digest), channel_rows.Quarantined),
@@ -189,7 +190,7 @@ class AutomationOperations:
         return f"request {made.row.request_id} for {release_id} is {made.row.state}"
 
     def _open_request(self, channel: channel_rows.Channel) -> str | None:
-        """A request that waits on the channel and could still be carried out."""
+        """Return the id of an open request on the channel that can still be executed."""
         if channel.protection is None:
             return None
         now = self._clock()
@@ -207,18 +208,18 @@ class AutomationOperations:
     # ── roll back ──
 
     def _judge_rollback(self, channel: channel_rows.Channel) -> tuple[automation.Automation, str]:
-        """What to tell, and the reason for the log."""
+        """Return the automation to show, and the reason for the log."""
         newest = self._newest(channel)
         ladder: Ladder = read_ladder(self._reader, channel.channel)
         skipped = tuple(item.skipped for item in ladder.rungs if item.skipped)
-        told = automation.judge_rollback(channel, newest, choose_rung(ladder.rungs), skipped)
+        judged = automation.judge_rollback(channel, newest, choose_rung(ladder.rungs), skipped)
         refusal = self._why_not(channel, steps.ROLL_BACK, "Auto-rollback")
         if refusal:
-            told = _silenced(told, refusal)
+            judged = _silenced(judged, refusal)
         host = (
             "" if newest is None or newest.halted_by is None else f"{newest.halted_by} failed in "
         )
-        return told, f"auto_rollback: {host}{'' if newest is None else newest.rollout_id}"
+        return judged, f"auto_rollback: {host}{'' if newest is None else newest.rollout_id}"
 
     # ── for whom ──
 
@@ -246,8 +247,8 @@ class AutomationOperations:
         alongside: kernel_slices.Alongside | None,
         subject: str,
     ) -> callers.Caller:
-        """The person who switched it on. The same intent has the same key, so that a request is
-        made once, and again only if the channel's settings or its pin changed.
+        """Return a caller for the person who enabled the automation. Its idempotency key depends on
+        the channel's settings and pin, so that a request is made again only if these change.
         """
         by = channel.auto_promote_by if step is steps.PROMOTE else channel.auto_rollback_by
         pin = self._reader.row(release_rows.actual_key(channel.channel), release_rows.Actual)
@@ -264,7 +265,7 @@ class AutomationOperations:
         )
 
 
-def _silenced(told: automation.Automation, sentence: str) -> automation.Automation:
+def _silenced(judged: automation.Automation, sentence: str) -> automation.Automation:
     return automation.Automation(
-        action=told.action, sentence=sentence, switched_on_by=told.switched_on_by
+        action=judged.action, sentence=sentence, switched_on_by=judged.switched_on_by
     )

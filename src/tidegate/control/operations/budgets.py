@@ -1,4 +1,4 @@
-"""What an operator does to a budget: set and remove it."""
+"""Set and remove budgets."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from tidegate.kernel import model, slices as kernel_slices
 
 
 class BudgetOperations:
-    """The verbs of a budget. Each returns the log position at which it was done, 0 if nothing had
-    to change.
+    """The verbs of a budget. Each returns the log position of the change, 0 if nothing changed.
 
     Raises:
         MissingPermission.
@@ -39,8 +38,8 @@ class BudgetOperations:
         max_in_flight: int | None = None,
         max_in_flight_pct: int | None = None,
     ) -> model.Position:
-        """Limit how many of the hosts that match a selector are in flight at once. To ask for less
-        than before takes a second person, if hosts of a protected channel are among them.
+        """Limit how many of the hosts that match a selector are in flight at once. To loosen a
+        budget that covers hosts of a protected channel takes a second person.
 
         Raises:
             InvalidInput, InvalidSelector.
@@ -68,8 +67,8 @@ class BudgetOperations:
         )
 
     def remove(self, caller: callers.Caller, budget_id: str) -> model.Position:
-        """Remove the limit. If hosts of a protected channel are among those that it limits, that
-        takes a second person. Raises: BudgetNotFound.
+        """Remove the limit. If it covers hosts of a protected channel, that takes a second person.
+        Raises: BudgetNotFound.
         """
         caller.demand(steps.REMOVE_BUDGET, roles.EVERYWHERE)
         command = fleet_slices.RemoveBudget(budget_id=budget_id, operator=caller.id)
@@ -92,7 +91,7 @@ class BudgetOperations:
         arguments: dict[str, Any],
         loosened: rows.Budget | None,
     ) -> model.Position:
-        """Decide the command; if it loosens a budget, as the guard allows."""
+        """Execute the command; through the guard if it loosens a budget."""
 
         def run(by: callers.Caller) -> CommandOutcome:
             return self._execute(item, command, by)
@@ -114,7 +113,7 @@ class BudgetOperations:
         return None if found is None or found.row.removed else found.row
 
     def _list_channels(self, budget: rows.Budget) -> tuple[str, ...]:
-        """The channels with hosts that the budget limits."""
+        """List the channels with hosts that the budget limits."""
         fleet = self._reads.find(rows.fleet_key(), rows.Fleet)
         hosts = claims.members(budget.selector, self._fleet.hosts())
         return tuple(

@@ -1,7 +1,7 @@
-"""What an operator does to a channel: create, edit, hold, unhold, protect.
+"""Create, edit, delete, hold, unhold and protect channels.
 
-What a channel claims is checked against all hosts, in the lane of the fleet, so that a claim and a
-label never cross.
+A channel's selector is checked against all hosts, in the lane of the fleet, so that it cannot race
+with a change of labels.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ from tidegate.kernel.model import Clause, Position, Query
 
 _SETTINGS = frozenset({channel_facts.ChannelCreated.__name__, channel_facts.ChannelEdited.__name__})
 
-ATTEMPTS_MAX = 5  # of a claim, while hosts come and go
+ATTEMPTS_MAX = 5  # of a change of the selector, while hosts come and go
 
 
 class _EditAsked(msgspec.Struct, frozen=True):
-    """What identifies an edit: what was asked, not what it was completed with."""
+    """What identifies a repeated edit: the request, without the values that were filled in."""
 
     channel: str
     selector: str | None
@@ -51,11 +51,11 @@ class _EditAsked(msgspec.Struct, frozen=True):
 
 
 class _CallerIsStale(StaleVersion):
-    """The channel is not as the caller saw it: another attempt would not help."""
+    """The channel changed since the caller read it, so another attempt would not help."""
 
 
 class ChannelOperations:
-    """The verbs of a channel. Each returns the log position at which it was done.
+    """The verbs of a channel. Each returns the log position of the change.
 
     Raises:
         MissingPermission, ChannelNotFound.
@@ -86,8 +86,8 @@ class ChannelOperations:
         selector: str,
         policy: channel_facts.ChannelPolicy | None = None,
     ) -> Position:
-        """Let a package reach the hosts that match a selector. Without a policy the channel gets
-        the default policy, written out in full.
+        """Create a channel that carries a package to the hosts that match a selector. Without a
+        policy it gets the default policy, written out in full.
 
         The caller must be allowed to read the package's repository and the channel of each edge.
 
@@ -122,8 +122,8 @@ class ChannelOperations:
         policy: channel_facts.ChannelPolicy | None = None,
         reason: str = "",
     ) -> Position:
-        """Change the hosts or the policy of a channel; what is None stays. Open rollouts keep
-        their plan. ``reason`` is that of the request, on a protected channel.
+        """Change the selector or the policy of a channel; None keeps it. Open rollouts keep their
+        plan. ``reason`` is for the request, if the channel is protected.
 
         The caller must be allowed to read the channel of each edge that is added.
 
@@ -144,7 +144,7 @@ class ChannelOperations:
                 selector=selector or found.row.selector,
                 policy=policy or found.row.policy,
                 operator=caller.id,
-                expected_version=found.version,  # the commit checks what it was completed from
+                expected_version=found.version,  # missing values come from this version
             )
             slices.rows_of_claim(command)
             scope = fleet_rows.ChannelScope(channel, found.row.package, command.selector)
@@ -169,8 +169,8 @@ class ChannelOperations:
         return self._position(channel, self._guard.run(caller, verb, run, earlier))
 
     def delete(self, caller: callers.Caller, channel: str, reason: str) -> Position:
-        """Remove a channel that nothing uses; its hosts are free, and the log keeps everything. On
-        a protected channel that takes a second person.
+        """Delete a channel that nothing uses. Its hosts are in no channel then; the log keeps its
+        history. On a protected channel this takes a second person.
 
         Raises:
             ChannelInUse.
@@ -216,8 +216,8 @@ class ChannelOperations:
         return self._guard.run(caller, verb, run, earlier).position
 
     def _list_waiting(self, channel: str) -> tuple[str, ...]:
-        """Open rollouts of other channels whose frozen plans wait for the channel. Those that open
-        later follow a policy, which the commit looks at.
+        """List open rollouts of other channels whose frozen plans wait for this channel. Later
+        rollouts follow a policy, which the commit checks.
         """
         return tuple(
             row.rollout_id
@@ -226,14 +226,14 @@ class ChannelOperations:
         )
 
     def hold(self, caller: callers.Caller, channel: str, reason: str) -> Position:
-        """Allow no promotion and no order on the channel until it is released."""
+        """Block promotions and orders on the channel until the hold is released."""
         caller.demand(steps.HOLD_CHANNEL, scopes.channel_scope(channel))
         command = slices.HoldChannel(channel=channel, operator=caller.id, reason=reason)
         return self._position(channel, self._execute(slices.hold_channel, command, caller))
 
     def unhold(self, caller: callers.Caller, channel: str, reason: str) -> Position:
-        """Release a held channel. On a protected channel that takes a second person, except for
-        who held it.
+        """Release the hold on a channel. On a protected channel this takes a second person, unless
+        the caller set the hold.
         """
         caller.demand(steps.UNHOLD_CHANNEL, scopes.channel_scope(channel))
         command = slices.UnholdChannel(channel=channel, operator=caller.id, reason=reason)
@@ -262,8 +262,7 @@ class ChannelOperations:
         protection: channel_facts.ChannelProtection | None,
         reason: str,
     ) -> Position:
-        """Ask for a second person on the channel; None: no longer. What asks for less than before
-        needs a second person itself.
+        """Protect the channel; None: remove the protection. To loosen it takes a second person.
 
         Raises:
             NobodyElseApproves.
@@ -293,8 +292,8 @@ class ChannelOperations:
         return self._position(channel, self._guard.run(caller, verb, run, tighten))
 
     def _claim(self, attempt: Callable[[], CommandOutcome]) -> CommandOutcome:
-        """Decide a claim in the lane of the fleet, again if another process changed the fleet
-        while it was checked.
+        """Run an attempt in the lane of the fleet; repeat it if another process changed the fleet
+        while the selector was checked.
         """
         for left in reversed(range(ATTEMPTS_MAX)):
             try:
@@ -309,8 +308,8 @@ class ChannelOperations:
     def _check_claim(
         self, scope: fleet_rows.ChannelScope, policy: channel_facts.ChannelPolicy
     ) -> Position:
-        """The version of the fleet in which no host is in two channels of one package, and every
-        host that the policy names exists.
+        """Check that no host would be in two channels of one package, and that all hosts that the
+        policy names exist. Return the version of the fleet for which this holds.
 
         Raises:
             SelectorOverlap, InvalidSelector, MalformedPolicy.
@@ -324,9 +323,9 @@ class ChannelOperations:
         return fleet.version
 
     def _demand_seen(self, caller: callers.Caller, channel: str) -> Found[channel_rows.Channel]:
-        """Raises: ChannelNotFound, StaleVersion: the caller saw other settings of the channel.
+        """Raises: ChannelNotFound, StaleVersion: the settings changed since the caller read them.
 
-        Rollouts move the channel's row, too. They do not make the settings old that were seen.
+        Rollouts write the channel's row, too; that does not count as a change of its settings.
         """
         found, seen = self._demand(channel), caller.expected_version
         if seen in (None, found.version):
@@ -349,13 +348,13 @@ class ChannelOperations:
 
 
 def _package_scope(package: str) -> str:
-    """The repository that a package names; without one it is the default one."""
+    """Return the scope of the package's repository, or of the default one."""
     repository, slash, _ = package.partition("/")
     return scopes.repository_scope(repository if slash else DEFAULT_REPOSITORY)
 
 
 def _demand_readable(caller: callers.Caller, edges: Iterable[channel_facts.ChannelEdge]) -> None:
-    """An edge shows how releases do on its channel, so the caller must be allowed to read it.
+    """Check that the caller may read the channel of each edge, because an edge shows its results.
 
     Raises:
         MissingPermission.

@@ -2,7 +2,7 @@
 
 They come from the frequency list of zxcvbn 4.5 (MIT licence, © 2012-2016 Dan Wheeler and Dropbox,
 Inc.; © 2016 Daniel Wolf). Shorter ones are refused anyway. The list holds the first 8 bytes of each
-SHA-256, because many of the passwords are nothing to show.
+SHA-256, because many of the passwords are offensive.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ HASH_CHARS: Final = 16
 
 
 def is_common(password: str) -> bool:
-    """Whether the password, in any case, is one that many people use."""
+    """Whether many people use this password; upper and lower case do not matter."""
     text = password.casefold().encode(errors="surrogatepass")
     return sha256(text).hexdigest()[:HASH_CHARS] in _HASHES
 

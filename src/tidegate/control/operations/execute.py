@@ -1,4 +1,4 @@
-"""Run a command for a caller, and tell those who follow the log that something was committed."""
+"""Execute a command for a caller, and notify the followers of the log."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.kernel import model, slices
 
 
 class Execute:
-    """Runs commands for callers."""
+    """Executes commands for callers."""
 
     def __init__(self, control: Control, notify: Callable[[], None]) -> None:
         self._control = control
@@ -29,7 +29,7 @@ class Execute:
         *,
         asked: Struct | None = None,
     ) -> CommandOutcome:
-        """As ``Control.execute``, under the caller's name and idempotency key.
+        """Call ``Control.execute`` with the caller's name and idempotency key.
 
         Raises:
             DryRunEnded: the caller asked for a dry run, and the command would have succeeded.
@@ -56,23 +56,23 @@ class Execute:
         key: str | None = None,
         asked: Struct | None = None,
     ) -> CommandOutcome:
-        """As ``Control.execute``; those who follow the log are notified."""
+        """Call ``Control.execute``, then notify the followers of the log."""
         outcome = self._control.execute(item, command, meta=meta, key=key, asked=asked)
         self.notify()
         return outcome
 
     def rehearse(self, item: slices.Slice, command: Struct) -> None:
-        """As ``Control.rehearse``."""
+        """Call ``Control.rehearse``."""
         self._control.rehearse(item, command)
 
     def now(self) -> datetime:
-        """The time by which commands are decided."""
+        """Return the time of the control plane's clock."""
         return self._control.clock()
 
     def earlier(
         self, item: slices.Slice, asked: Struct, caller: callers.Caller
     ) -> CommandOutcome | None:
-        """What the first copy of this request led to; None: there was none.
+        """Return the outcome of this request's first copy; None: this is the first.
 
         Raises:
             IdempotencyMismatch.
@@ -87,10 +87,10 @@ def end_dry_run(
     meta: model.Meta,
     alongside: slices.Alongside | None,
 ) -> NoReturn:
-    """Decide a command, and end with what it would record.
+    """Decide a command without committing it, and raise what it would have recorded.
 
     Raises:
-        DryRunEnded: it would have succeeded. And what the command would have been refused with.
+        DryRunEnded: it would have succeeded. Also every error of the command.
     """
     facts = control.rehearse(item, command, meta=meta, alongside=alongside)
     shown = (dry_runs.DryRunFact(fact.type, msgspec.json.decode(fact.body)) for fact in facts)

@@ -1,4 +1,4 @@
-"""What an operator does to a freeze: start and end it."""
+"""Start and end freezes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.kernel.model import Position
 
 
 class StartedFreeze(Struct, frozen=True, kw_only=True):
-    """A freeze, and where the log records its start."""
+    """A freeze, and the log position of its start."""
 
     freeze: rows.Freeze
     version: Position
@@ -25,7 +25,7 @@ class StartedFreeze(Struct, frozen=True, kw_only=True):
 
 
 class FreezeOperations:
-    """The verbs of a freeze. The caller needs the permission on every channel that it names.
+    """The verbs of a freeze. The caller needs the permission on each channel that it names.
 
     Raises:
         MissingPermission.
@@ -48,7 +48,7 @@ class FreezeOperations:
         until: datetime | None = None,
         freeze_id: str | None = None,
     ) -> StartedFreeze:
-        """Dispatch nothing on these channels from now on. None named: on all channels.
+        """Stop dispatching orders on these channels; with no names, on all channels.
 
         Raises:
             ChannelNotFound, FreezeExists.
@@ -67,7 +67,7 @@ class FreezeOperations:
         if found is not None:
             position = outcome.position or found.version
             return StartedFreeze(freeze=found.row, version=found.version, position=position)
-        over = rows.Freeze(  # it has ended since: this is how it started
+        over = rows.Freeze(  # it has ended since: return it as it started
             freeze_id=command.freeze_id,
             operator=caller.id,
             reason=reason,
@@ -78,10 +78,11 @@ class FreezeOperations:
         return StartedFreeze(freeze=over, version=outcome.position, position=outcome.position)
 
     def end(self, caller: callers.Caller, freeze_id: str, reason: str) -> Position:
-        """Dispatch again; returns the log position at which it ended. If it covers a protected
-        channel, that takes a second person, except for who started it.
+        """End a freeze and return the log position. If it covers a protected channel, this takes a
+        second person, unless the caller started it.
 
-        A freeze that is over needs the permission everywhere: nothing says which channels it named.
+        For a freeze that is over, the caller needs the permission everywhere, because its channels
+        are no longer known.
 
         Raises:
             FreezeNotFound.
@@ -95,7 +96,7 @@ class FreezeOperations:
             return self._execute(slices.end_freeze, command, by)
 
         if found is None or (found.row.until is not None and found.row.until <= self._clock()):
-            return run(caller).position  # it stops nothing any more
+            return run(caller).position  # it no longer has any effect
         verb = protection.GuardedVerb(
             step=steps.END_FREEZE,
             channels=found.row.channels,
@@ -109,5 +110,5 @@ class FreezeOperations:
 
 
 def list_scopes(channels: tuple[str, ...]) -> list[str]:
-    """The scopes of a freeze: those of its channels, or everywhere."""
+    """List the scopes of a freeze: its channels, or everywhere."""
     return [scopes.channel_scope(name) for name in channels] or [roles.EVERYWHERE]

@@ -1,7 +1,7 @@
-"""What an operator does to a host: enroll, re-enroll, label, revoke, retire.
+"""Enroll, re-enroll, label, revoke and retire hosts.
 
-What changes the fleet's row runs in the lane of the fleet. A command there may wait for the lane of
-a rollout; nothing that runs in one may wait for the lane of the fleet.
+Commands that change the fleet's row run in the lane of the fleet. They may wait for the lane of a
+rollout. A command in the lane of a rollout must never wait for the lane of the fleet.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tidegate.kernel import model, slices as kernel_slices
 
 
 class _KeyEndUnrecorded(LaneBusy):
-    """Other commands kept the fleet busy. The key is refused, but the log has no end of it yet."""
+    """Other commands kept the fleet busy. The key is refused, but the log does not say so yet."""
 
     def __init__(self, host_id: str, busy: LaneBusy) -> None:
         Unavailable.__init__(
@@ -31,12 +31,12 @@ class _KeyEndUnrecorded(LaneBusy):
 
 
 class HostOperations:
-    """The verbs of a host. Those that change it return the log position at which it was done.
+    """The verbs of a host. Those that change it return the log position of the change.
 
     Raises:
         MissingPermission.
-        LaneBusy: other commands kept the fleet busy; the log does not have this one. A key that
-            was to end is refused nevertheless.
+            LaneBusy: other commands kept the fleet busy, so nothing was committed. A key that was
+                to end is refused nevertheless.
     """
 
     def __init__(
@@ -56,8 +56,8 @@ class HostOperations:
     def enroll(
         self, caller: callers.Caller, host_id: str, labels: dict[str, str] | None
     ) -> MadeToken:
-        """Make a one-time token with which the agent of a host enrolls itself. ``labels`` of None:
-        those that the host had before.
+        """Make a one-time token with which the agent of a host enrolls. If ``labels`` is None, the
+        host keeps its labels.
 
         Raises:
             HostGone, InvalidLabel, HostLeavesProtected, IdempotencyMismatch.
@@ -69,8 +69,8 @@ class HostOperations:
     def re_enroll(
         self, caller: callers.Caller, host_id: str, labels: dict[str, str] | None, reason: str = ""
     ) -> MadeToken:
-        """Make a one-time token with which a known host enrolls again with a new key. Its use
-        revokes the old key in the same commit, and brings a retired host back.
+        """Make a one-time token with which a known host enrolls again with a new key. The
+        enrollment revokes the old key in the same commit, and brings back a retired host.
 
         Raises:
             HostNotFound, InvalidLabel, HostLeavesProtected, InvalidInput, IdempotencyMismatch.
@@ -82,8 +82,8 @@ class HostOperations:
         )
 
     def label(self, caller: callers.Caller, host_id: str, labels: dict[str, str]) -> model.Position:
-        """Give a host these labels in place of those that it has. To take it out of a protected
-        channel takes a second person.
+        """Replace the labels of a host. If it leaves a protected channel, this takes a second
+        person.
 
         Raises:
             HostNotFound, HostGone, InvalidLabel, SelectorOverlap, StaleVersion.
@@ -115,7 +115,7 @@ class HostOperations:
         return self._position(host_id, self._guard.run(caller, verb, run, earlier))
 
     def _list_left(self, host_id: str, labels: dict[str, str]) -> tuple[str, ...]:
-        """The channels that the host would leave."""
+        """List the channels that the host would leave."""
         host = self._reads.find(rows.host_key(host_id), rows.Host)
         fleet = self._reads.find(rows.fleet_key(), rows.Fleet)
         if host is None or fleet is None:
@@ -131,7 +131,7 @@ class HostOperations:
             raise StaleVersion(caller.expected_version, found.version)
 
     def revoke(self, caller: callers.Caller, host_id: str, reason: str) -> model.Position:
-        """Refuse the key of a host's agent from now on; the agent may enroll with another key.
+        """Refuse the key of a host's agent from now on; the agent may enroll with a new key.
 
         Raises:
             HostNotFound, HostGone.
@@ -151,13 +151,13 @@ class HostOperations:
         item: kernel_slices.Slice,
         command: fleet_slices.RevokeHost | fleet_slices.RetireHost,
     ) -> model.Position:
-        """All ends of keys are here: servers must hear of each.
+        """Execute a command that ends a host's key, and notify the servers.
 
-        The key is refused before the command has its turn, whatever becomes of the command.
+        The key is refused before the command runs, and stays refused if the command fails.
         """
         caller.demand(step, roles.EVERYWHERE)
         if caller.dry_run:
-            self._execute(item, command, caller)  # raises: no key is refused for it
+            self._execute(item, command, caller)  # this raises, before any key is refused
         with self._enrollment.end_key(command.host_id, command.reason, caller.meta):
             run = lambda: self._execute(item, command, caller)  # noqa: E731
             try:

@@ -1,4 +1,4 @@
-"""Ids that an operation gives to what it creates."""
+"""Ids of what an operation creates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator does to a join token: create and delete it."""
+"""Create and delete join tokens."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NAME_CHARS = 12
 
 
 class MadeJoinToken(Struct, frozen=True):
-    """A join token, shown this once."""
+    """A new join token; its text is shown only once."""
 
     join_id: str
     token: str
@@ -36,7 +36,7 @@ class JoinTokenOperations:
     def create(
         self, caller: callers.Caller, labels: dict[str, str], limit: int, until: datetime
     ) -> tuple[MadeJoinToken, Position]:
-        """Make a token that enrolls up to ``limit`` new hosts until its end.
+        """Make a token that enrolls up to ``limit`` new hosts until it expires.
 
         Raises:
             InvalidLabel, InvalidInput, IdempotencyMismatch.
@@ -51,7 +51,7 @@ class JoinTokenOperations:
         return MadeJoinToken(join_id, token, labels, limit, until), position
 
     def delete(self, caller: callers.Caller, join_id: str) -> Position:
-        """Let a token enroll no more hosts. Those that it enrolled stay.
+        """Delete a token, so that it enrolls no more hosts. Hosts that used it stay enrolled.
 
         Raises:
             JoinTokenNotFound.

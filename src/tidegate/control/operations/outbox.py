@@ -1,4 +1,4 @@
-"""What an operator does to an intent of the outbox: try it again, or give it up."""
+"""Redrive and cancel intents of the outbox."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tidegate.kernel import model, slices as kernel_slices
 
 
 class OutboxOperations:
-    """The verbs of an intent. Each returns the log position at which it was done.
+    """The verbs of an intent. Each returns the log position of the change.
 
     Raises:
         MissingPermission, NotFound, IllegalTransition, NewerIntent.
@@ -21,14 +21,14 @@ class OutboxOperations:
         self._outbox = outbox
 
     def redrive(self, caller: callers.Caller, intent_id: str, reason: str) -> model.Position:
-        """Try a dead intent again, under the same idempotency key."""
+        """Retry a dead letter, with the same idempotency key."""
         command = outbox_slices.RedriveIntent(
             scope=names.scope_of_intent(intent_id), intent_id=intent_id, by=caller.id, reason=reason
         )
         return self._run(steps.REDRIVE_INTENT, caller, outbox_slices.redrive_intent, command)
 
     def cancel(self, caller: callers.Caller, intent_id: str, reason: str) -> model.Position:
-        """Give up an intent that is pending or dead."""
+        """Cancel an intent that is pending or a dead letter."""
         command = outbox_slices.CancelIntent(
             scope=names.scope_of_intent(intent_id), intent_id=intent_id, by=caller.id, reason=reason
         )

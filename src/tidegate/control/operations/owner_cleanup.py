@@ -1,4 +1,4 @@
-"""Delete what is still open in the name of an owner that is gone, when an administrator says so."""
+"""Delete the open revisions of an owner that no longer exists, on an administrator's request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.domain.packages.facts import OwnerReference
 
 
 class OwnerCleanupOperations:
-    """The clean-up after owners. It takes no idempotency key: a repeat finds what is left."""
+    """The clean-up after owners. It needs no idempotency key: a repeat deletes what remains."""
 
     def __init__(self, control: Control, notify: Callable[[], None]) -> None:
         self._control = control

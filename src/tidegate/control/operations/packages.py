@@ -1,4 +1,4 @@
-"""What is done to all revisions of a package at once: delete them, import them."""
+"""Delete or import all revisions of a package at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tidegate.kernel.model import Position
 
 
 class RevisionToImport(Struct, frozen=True, kw_only=True):
-    """A revision that was published elsewhere, under the number that it has there."""
+    """A revision that was published elsewhere, with its number there."""
 
     workspace: str
     number: int
@@ -28,14 +28,14 @@ class RevisionToImport(Struct, frozen=True, kw_only=True):
 
 
 class _DeletionAsked(Struct, frozen=True):
-    """What identifies a deletion: what was asked, not the plan that was made for it."""
+    """What identifies a repeated deletion: the request, without the plan that was made for it."""
 
     package: str
     version: Position | None
 
 
 class PackageOperations:
-    """The verbs of a package. Each returns the log position at which it was done.
+    """The verbs of a package. Each returns the log position of the change.
 
     Raises:
         MissingPermission, InvalidName, LaneBusy.
@@ -50,11 +50,11 @@ class PackageOperations:
         self._uploads = uploads
 
     def delete(self, caller: callers.Caller, repository: str, path: str) -> Position:
-        """Delete every revision of a package, or none.
+        """Delete all revisions of a package, or none of them.
 
         Raises:
             PackageNotFound, StaleVersion, DeletionPlanOutdated, LimitExceeded.
-            PackageNotDeletable: names all reasons against it.
+                PackageNotDeletable: names all reasons.
         """
         caller.demand(steps.DELETE_PACKAGE, scopes.repository_scope(repository))
         asked = _DeletionAsked(names.full_path(repository, path), caller.expected_version)
@@ -65,7 +65,7 @@ class PackageOperations:
                     package_lane(asked.package), lambda: self._delete(caller, asked)
                 )
             except (StaleVersion, NotFound):
-                # What was found may be what this very request's first copy left.
+                # This may be a repeat of a request whose first copy already deleted them.
                 outcome = self._execute.earlier(bulk.delete_package, asked, caller)
                 if outcome is None:
                     raise
@@ -89,7 +89,7 @@ class PackageOperations:
         source: str,
         revisions: tuple[RevisionToImport, ...],
     ) -> Position:
-        """Import revisions that were published elsewhere, under their own numbers, oldest first.
+        """Import revisions that were published elsewhere, with their numbers, oldest first.
 
         Raises:
             RepositoryNotFound, NumberUsed, PackageNotEmpty, InvalidFilePath, InvalidReference,

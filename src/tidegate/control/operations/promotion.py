@@ -1,539 +1,54 @@
-"""Promote and roll back: a plan is made of the fleet as it is, frozen in a blob, then decided.
-
-    channel, hosts, budgets ──▶ plan ──▶ blob ──▶ promote_release (one commit)
-              ▲                                        │ the fleet or the channel moved: again
-              └────────────────────────────────────────┘
-
-The blob is durable before the commit that names it. A repeat under its idempotency key is known by
-what was asked, not by the plan, which may be another one by then.
-"""
+"""Promote a release on a channel and roll a channel back: the verbs for people and policies."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any
 
 from msgspec import Struct, structs
 
 from tidegate import decoders
-from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
-from tidegate.control.operations import ids, protection as operation_protection
-from tidegate.control.operations.execute import Execute, end_dry_run
+from tidegate.control.operations import (
+    ids,
+    promotion_evidence,
+    promotion_preview,
+    protection as operation_protection,
+)
+from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.promotion_planning import Promote, Promotions, RollBackChannel
 from tidegate.control.publication.manifests import Manifests
-from tidegate.control.queries import as_of, people
+from tidegate.control.queries import as_of
 from tidegate.control.queries.history import pinned_at
-from tidegate.control.queries.ladder import Ladder, read_ladder
 from tidegate.control.queries.reads import Reads
-from tidegate.control.runtime import CommandOutcome, Control
-from tidegate.control.storage.blobs import Blobs
-from tidegate.domain import planner, provenance, times
+from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access import callers, scopes, steps
-from tidegate.domain.channels import refusals, rows as channel_rows, stops
-from tidegate.domain.channels.ladder import rung_of
-from tidegate.domain.fleet.rows import Fleet, fleet_key
-from tidegate.domain.gates import automation, earliest, edges
-from tidegate.domain.gates.waits import list_waits
-from tidegate.domain.releases.rows import Actual, KnownRelease, actual_key, known_key
+from tidegate.domain.channels import refusals, rows as channel_rows
+from tidegate.domain.gates import automation
+from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.requests.refusals import ProtectionChanged
-from tidegate.domain.rollouts import names, promotion, rows as rollout_rows, states
-from tidegate.domain.windows.rows import WINDOWS, Window
-from tidegate.errors import Conflict, InvalidInput, NotFound, Refused, StaleVersion
-from tidegate.kernel import model, slices
-
-PLANS_MAX = 5  # made for one promotion, while the fleet moves
-
-
-NO_PLAN = "none"  # as the digest of the plan, where no rollout opens
-
-
-class Promote(Struct, frozen=True, kw_only=True):
-    """What is asked for: a release, on a channel, on what authority. None: the operator's own."""
-
-    channel: str
-    release_id: str
-    command_id: str
-    by: str
-    authority: dict[str, Any] | None = None
-    expected_version: int | None = None  # of the registry's row, as the caller saw it
-    rollback: bool = False  # away from what the channel is pinned to
-    channel_version: int | None = None  # of the channel's row, from which a rollback was chosen
-    emergency: bool = False  # a rollback on all hosts at once
-    ignore_budgets: bool = False
-    lift_quarantine: bool = False
-    refresh: bool = False  # new evidence for what the channel is pinned to, and nothing else
-    overrides: tuple[states.OverridableGate, ...] = ()  # gates that the rollout passes
-    start_at: datetime | None = None  # no order before; None: at once
-    automatic: states.PolicyAction | None = None  # None: a person asks for it
-    display_name: str = ""
-    reason: str = ""
-
-
-class RollBackChannel(Struct, frozen=True, kw_only=True):
-    """What is asked for: a release of the channel's ladder. None: the first that is allowed."""
-
-    channel: str
-    command_id: str
-    by: str
-    to: str | None = None
-    now: bool = False  # on all hosts at once, whatever gates say
-    ignore_budgets: bool = False
-    lift_quarantine: bool = False  # of the release that is named
-    automatic: states.PolicyAction | None = None  # then on all hosts in one wave
-    channel_version: int | None = None  # of the channel's row, if the decision was made on it
-    reason: str = ""
-
-
-class PlannedPromotion(Struct, frozen=True):
-    """A plan, and what it was made of."""
-
-    plan: planner.Plan
-    digest: str
-    body: bytes
-    fleet_version: model.Position
-    supersedes: str | None
-
-
-class Promotions:
-    """Plans promotions and has them decided."""
-
-    def __init__(
-        self,
-        control: Control,
-        sights: FleetReader,
-        blobs: Blobs,
-        name_of: people.NameOf = lambda user_id: user_id,
-    ) -> None:
-        self._name_of = name_of
-        self._people = people.PeopleNames(name_of)
-        self._control = control
-        self._sights = sights
-        self._blobs = blobs
-
-    def now(self) -> datetime:
-        return self._control.clock()
-
-    def plan(
-        self,
-        channel: str,
-        *,
-        rollback: bool = False,
-        emergency: bool = False,
-        automatic: bool = False,
-        ignore_budgets: bool = False,
-    ) -> PlannedPromotion:
-        """The plan by which a release would reach the channel's hosts now. Nothing is stored.
-        In that of a rollback, hosts that fail stay as they are. In that of an emergency, and of a
-        rollback by itself, all hosts go in one wave.
-
-        Raises:
-            ChannelNotFound, MalformedPolicy, InvalidSelector, LimitExceeded.
-        """
-        fleet = self._sights.row(fleet_key(), Fleet)  # first: whatever moves later is noticed
-        found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
-        if found is None:
-            raise refusals.ChannelNotFound(channel)
-        budgets = [seen.row for seen in self._sights.budgets() if not seen.row.removed]
-        row = found.row
-        if rollback:
-            plain = planner.automatic_policy if automatic else planner.rollback_policy
-            policy = planner.emergency_policy(row.policy) if emergency else plain(row.policy)
-            row = structs.replace(row, policy=policy)
-        made = planner.plan(row, self._sights.hosts(), () if ignore_budgets else budgets)
-        made = structs.replace(made, preempts=emergency)
-        body, digest = planner.encode_plan(made)
-        version = 0 if fleet is None else fleet.version
-        return PlannedPromotion(made, digest, body, version, found.row.active_rollout_id)
-
-    def list_earliest(
-        self, made: planner.Plan, now: datetime
-    ) -> tuple[earliest.EarliestStart, ...]:
-        """When each wave of the plan could start, as maintenance windows are now."""
-        windows = [seen.row for seen in self._sights.rows(WINDOWS, Window)]
-        labels = {host.host_id: host.labels for host in self._sights.hosts()} if windows else {}
-        return earliest.list_earliest_starts(made, labels, windows, now)
-
-    def promote(
-        self,
-        asked: Promote,
-        *,
-        meta: model.Meta = model.NO_META,
-        key: str | None = None,
-        alongside: slices.Alongside | None = None,
-        dry_run: bool = False,
-    ) -> CommandOutcome:
-        """Pin the channel to the release and open its rollout.
-
-        Raises:
-            NotFound, Refused, Conflict: as ``promote_release`` says.
-            DryRunEnded: it is a ``dry_run``, and would have succeeded.
-        """
-        earlier = self._control.earlier(promotion.promote_release, asked, meta=meta, key=key)
-        if earlier is not None:
-            return earlier
-        return self._promote(asked, asked, meta, key, alongside, dry_run=dry_run)
-
-    def _promote(
-        self,
-        asked: Promote,
-        said: Struct,
-        meta: model.Meta,
-        key: str | None,
-        alongside: slices.Alongside | None = None,
-        *,
-        dry_run: bool,
-    ) -> CommandOutcome:
-        """``said`` is the request as it came, by which a repeat is known."""
-        moved: Conflict = Conflict("no plan was made")
-        for _ in range(PLANS_MAX):
-            command = self._command(asked, keep=not dry_run)
-            try:
-                if dry_run:
-                    end_dry_run(self._control, promotion.promote_release, command, meta, alongside)
-                return self._control.execute(
-                    promotion.promote_release,
-                    command,
-                    meta=meta,
-                    key=key,
-                    asked=said,
-                    alongside=alongside,
-                )
-            except refusals.PlanOutdated as outdated:
-                moved = outdated
-            except StaleVersion as stale:
-                if self._pin_moved(asked) or self._channel_moved(asked):
-                    raise
-                moved = stale  # the fleet's row, not the caller's: plan again
-        raise moved
-
-    def rehearse(self, asked: Promote) -> None:
-        """Plan and decide a promotion, and store nothing.
-
-        Raises:
-            Whatever ``promote`` would refuse it with now.
-        """
-        self._control.rehearse(promotion.promote_release, self._command(asked, keep=False))
-
-    def rehearse_rollback(self, said: RollBackChannel, to: str) -> None:
-        """As ``rehearse``, of a rollback to this release."""
-        ladder = read_ladder(self._sights, said.channel, self._name_of)
-        rung = ladder.choose(to, now=said.now)
-        self.rehearse(_to_promotion(said, ladder, rung, None))
-
-    def rollback(
-        self,
-        said: RollBackChannel,
-        *,
-        to: str | None = None,
-        expected_version: int | None = None,
-        meta: model.Meta = model.NO_META,
-        key: str | None = None,
-        alongside: slices.Alongside | None = None,
-        plain: bool = False,
-        dry_run: bool = False,
-    ) -> CommandOutcome:
-        """Promote a release of the channel's ladder, and leave the pinned one as bad. ``to`` is the
-        release that was chosen before, where ``said`` names none.
-
-        Raises:
-            NothingToGoBackTo, NotOnLadder. Those of ``promote``.
-            ProtectionChanged: it is ``plain``, and the release was rolled back from. That may
-                take a second person.
-            StaleVersion: the pin moved since it was read here.
-        """
-        earlier = self._control.earlier(promotion.promote_release, said, meta=meta, key=key)
-        if earlier is not None:
-            return earlier
-        moved: Conflict = Conflict("no rung was chosen")
-        for _ in range(PLANS_MAX):
-            ladder = read_ladder(self._sights, said.channel, self._name_of)
-            if said.channel_version not in (None, ladder.version):
-                raise StaleVersion(said.channel_version, ladder.version)
-            rung = ladder.choose(said.to or to, now=said.now)
-            if plain and rung.left_at is not None:
-                raise ProtectionChanged((said.channel,))
-            asked = _to_promotion(said, ladder, rung, expected_version)
-            try:
-                return self._promote(asked, said, meta, key, alongside, dry_run=dry_run)
-            except StaleVersion as stale:
-                if self._pin_moved(asked):
-                    raise
-                moved = stale  # a rollout of the channel moved on: choose again
-        raise moved
-
-    def waits(
-        self,
-        channel: str,
-        rollout_id: str | None = None,
-        passed: tuple[states.OverridableGate, ...] = (),
-        *,
-        what: str = "it",
-    ) -> tuple[str, ...]:
-        """What orders of the channel wait for now: a freeze, a hold; of a rollout also windows.
-        ``passed``: gates that do not count. ``what``: what a freeze is said to hold.
-        """
-        own, copy = (self._sights.row(key, stops.ChannelStops) for key in stops.stops_keys(channel))
-        rows = [None if found is None else found.row for found in (own, copy)]
-        said: list[str] = []
-        freeze = stops.freeze_over(rows, self._control.clock())
-        if freeze is not None and states.OverridableGate.FREEZE not in passed:
-            said.append(f"Freeze {freeze.freeze_id} holds {what}{times.describe_end(freeze.until)}")
-        for row in rows:
-            if (
-                row is not None
-                and row.held_by is not None
-                and states.OverridableGate.HOLD not in passed
-            ):
-                by = self._name_of(row.held_by) or "a former user"
-                said.append(f"{channel} is held by {by}: {row.held_reason}")
-        if rollout_id is not None and stops.windows_over(rows):
-            state = self._sights.state([rollout_id], self._control.clock())
-            found = list_waits(state, rollout_id)
-            said += [wait.sentence for wait in found if wait.code == states.OverridableGate.WINDOW]
-        return tuple(said)
-
-    def list_shut_edges(self, channel: str, release_id: str) -> tuple[str, ...]:
-        """Why edges of the channel do not let the release through now, in words."""
-        found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
-        known = self._sights.row(known_key(release_id), KnownRelease)
-        if found is None or known is None:
-            return ()
-        waiting, now = edges.WaitingRelease(channel, release_id), self._control.clock()
-        judged = (
-            edges.judge_edge(
-                edge, waiting, self._sights.preceding(edge, release_id, known.row.digest), now
-            )
-            for edge in found.row.policy.edges
-        )
-        return tuple(self._people.name_in(item.reason) for item in judged if not item.passed)
-
-    def list_holds(self, channel: str, release_id: str) -> tuple[str, ...]:
-        """What would hold a rollout of the release now: closed edges, a freeze, a hold."""
-        return (*self.list_shut_edges(channel, release_id), *self.waits(channel))
-
-    def was_left(self, channel: str, release_id: str) -> bool:
-        """Whether somebody rolled the channel back from the release since it succeeded there."""
-        found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
-        rung = None if found is None else rung_of(found.row, release_id)
-        return rung is not None and rung.left_at is not None
-
-    def choose_rung(self, channel: str, to: str | None, *, now: bool) -> channel_rows.Rung:
-        """What a rollback would take now.
-
-        Raises:
-            ChannelNotFound, NothingToGoBackTo, NotOnLadder.
-        """
-        return read_ladder(self._sights, channel, self._name_of).choose(to, now=now)
-
-    def describe_bad_end(self, channel: str, release_id: str) -> tuple[str, ...]:
-        """Who rolled the channel back from the release, or which host failed with it; nothing if
-        the last word on it is not bad.
-        """
-        found = self._sights.row(
-            rollout_rows.standing_key(channel, release_id), rollout_rows.ReleaseStanding
-        )
-        if found is None or found.row.word is not states.Word.BAD:
-            return ()
-        row, at = found.row, times.describe_time(found.row.said_at)
-        if row.operator is None:
-            return (f"{release_id} failed on {channel} at {at} ({row.host_id or 'its hosts'})",)
-        who = self._name_of(row.operator) or "a former user"
-        why = f": {row.reason}" if row.reason else ""
-        return (f"{who} rolled {channel} back from {release_id} at {at}{why}",)
-
-    def demand_unquarantined(self, channel: str, release_id: str) -> None:
-        """That the release may run on the channel. Raises: ClosureQuarantined."""
-        known = self._sights.row(known_key(release_id), KnownRelease)
-        if known is None:
-            return
-        found = self._sights.row(
-            channel_rows.quarantine_key(channel, known.row.digest), channel_rows.Quarantined
-        )
-        if found is not None:
-            raise promotion.refuse_quarantined(release_id, found.row)
-
-    def demand_release(self, channel: str, release_id: str) -> KnownRelease:
-        """A release that the channel can carry. Raises: NotFound, WrongPackage."""
-        found = self._sights.row(channel_rows.channel_key(channel), channel_rows.Channel)
-        if found is not None:
-            promotion.demand_package(found.row, release_id)
-        known = self._sights.row(known_key(release_id), KnownRelease)
-        if known is None:
-            raise NotFound(
-                f"there is no release {release_id}; publish a revision first",
-                release_id=release_id,
-            )
-        return known.row
-
-    def _command(self, asked: Promote, *, keep: bool = True) -> promotion.PromoteRelease:
-        """``keep``: store the plan."""
-        known = self.demand_release(asked.channel, asked.release_id)
-        actual = self._sights.row(actual_key(asked.channel), Actual)
-        pinned = None if actual is None else actual.row.version
-        if asked.refresh:
-            return promotion.PromoteRelease(
-                channel=asked.channel,
-                release_id=asked.release_id,
-                digest=known.digest,
-                authority=asked.authority or self._own_authority(asked),
-                command_id=asked.command_id,
-                by=asked.by,
-                plan_digest=NO_PLAN,
-                waves=(),
-                expected_version=pinned
-                if asked.expected_version is None
-                else asked.expected_version,
-                refresh=True,
-                start_at=asked.start_at,
-                reason=asked.reason,
-            )
-        planned = self.plan(
-            asked.channel,
-            rollback=asked.rollback,
-            emergency=asked.emergency,
-            automatic=asked.automatic is not None,
-            ignore_budgets=asked.ignore_budgets,
-        )
-        if keep:
-            self._blobs.put(planned.body)
-        return promotion.PromoteRelease(
-            channel=asked.channel,
-            release_id=asked.release_id,
-            digest=known.digest,
-            authority=asked.authority or self._own_authority(asked),
-            command_id=asked.command_id,
-            by=asked.by,
-            plan_digest=planned.digest,
-            waves=planner.opened_waves(planned.plan),
-            empty_waves=planned.plan.empty_waves,
-            expected_version=pinned if asked.expected_version is None else asked.expected_version,
-            supersedes=planned.supersedes,
-            fleet_version=planned.fleet_version,
-            rollback=asked.rollback,
-            channel_version=asked.channel_version,
-            overrides=asked.overrides,
-            emergency=asked.emergency,
-            lift_quarantine=asked.lift_quarantine,
-            start_at=asked.start_at,
-            automatic=asked.automatic,
-            display_name=asked.display_name,
-            reason=asked.reason,
-        )
-
-    def _own_authority(self, asked: Promote) -> dict[str, Any]:
-        return operator_authority(asked.channel, asked.release_id, self._control.clock())
-
-    def _pin_moved(self, asked: Promote) -> bool:
-        actual = self._sights.row(actual_key(asked.channel), Actual)
-        if asked.expected_version is None or actual is None:
-            return False
-        return actual.row.version != asked.expected_version
-
-    def _channel_moved(self, asked: Promote) -> bool:
-        if asked.channel_version is None:
-            return False
-        found = self._sights.row(channel_rows.channel_key(asked.channel), channel_rows.Channel)
-        return found is None or found.version != asked.channel_version
-
-
-def _to_promotion(
-    said: RollBackChannel, ladder: Ladder, rung: channel_rows.Rung, expected_version: int | None
-) -> Promote:
-    """The promotion by which a channel goes back."""
-    return Promote(
-        channel=said.channel,
-        release_id=rung.release_id,
-        command_id=said.command_id,
-        by=said.by,
-        # Where it goes back to was read from these versions, and so was what it leaves.
-        expected_version=ladder.pin_version if expected_version is None else expected_version,
-        rollback=True,
-        channel_version=ladder.version,
-        emergency=said.now,
-        ignore_budgets=said.ignore_budgets,
-        lift_quarantine=said.lift_quarantine,
-        automatic=said.automatic,
-        reason=said.reason,
-    )
-
-
-def operator_authority(channel: str, release_id: str, now: datetime) -> dict[str, Any]:
-    """The evidence of somebody who may promote and says so, here and now."""
-    at = _time_text(now)
-    said = {
-        "ref": provenance.OPERATOR_REF.format(scope=channel, release_id=release_id),
-        "observed_at": at,
-    }
-    source = "release-control-plane"
-    return {
-        "provenance": {
-            "mode": "native",
-            "system": source,
-            "kind": provenance.OPERATOR_COMMAND,
-            "recorded_at": at,
-            **said,
-            "evidence": [{"kind": provenance.OPERATOR_COMMAND, "source": source, **said}],
-        },
-        "confidence": {"level": provenance.HIGH, "reasons": ["operator_command_authority"]},
-    }
-
-
-def success_authority(rollout_id: str, digest: str, now: datetime) -> dict[str, Any]:
-    """The evidence that a release succeeded where it must: one of the rollouts that say so."""
-    at = _time_text(now)
-    said = {"ref": f"rollout://{rollout_id}", "observed_at": at, "digest": digest}
-    kind, source = provenance.CHANNEL_SUCCESS.kind, provenance.CHANNEL_SUCCESS.source
-    return {
-        "provenance": {
-            "mode": str(provenance.CHANNEL_SUCCESS.mode),
-            "system": source,
-            "kind": kind,
-            "recorded_at": at,
-            **said,
-            "evidence": [{"kind": kind, "source": source, **said}],
-        },
-        "confidence": {"level": provenance.HIGH, "reasons": [provenance.CHANNEL_SUCCESS.reason]},
-    }
-
-
-def _time_text(now: datetime) -> str:
-    return now.isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _describe_hosts(count: int) -> str:
-    return f"It reaches {count:,} host{'' if count == 1 else 's'}"
-
-
-def _spell_rollback(asked: RollBackChannel, *more: str) -> str:
-    """The command of this rollback."""
-    flags = {
-        "--now": asked.now,
-        "--ignore-budgets": asked.ignore_budgets,
-        "--lift-quarantine": asked.lift_quarantine,
-    }
-    to = () if asked.to is None else ("--to", asked.to)
-    is_set = (name for name, value in flags.items() if value)
-    return " ".join(("tidegate channel rollback", asked.channel, *to, *is_set, "--reason …", *more))
+from tidegate.domain.rollouts import names, promotion, states
+from tidegate.errors import InvalidInput, StaleVersion
+from tidegate.kernel import model
 
 
 class ChannelPromotion(Struct, frozen=True, kw_only=True):
-    """What a promotion or a rollback led to."""
+    """The result of a promotion or a rollback."""
 
     channel: str
     release_id: str
     rollout_id: str
     superseded_rollout_id: str | None
-    warnings: tuple[str, ...]  # what a person should know before the hosts get it
+    warnings: tuple[str, ...]  # what a person should know before hosts get the release
     position: model.Position
-    waits: bool = False  # a closed edge, a freeze, a hold or a window holds its orders
+    waits: bool = False  # its orders wait for an edge, a freeze, a hold or a window
 
 
 class PromotionOperations:
     """Promote a release on a channel, and roll a channel back.
 
-    Each runs in the lane of the rollout that it ends, before the reports that wait there, and
+    Each runs in the lane of the rollout that it replaces, ahead of the reports that wait there. It
     publishes the channel's manifest afterwards.
 
     Raises:
@@ -559,6 +74,7 @@ class PromotionOperations:
         self._promotions = promotions
         self._manifests = manifests
         self._guard = guard
+        self.preview = promotion_preview.PromotionPreview(reads, promotions, guard)
 
     def promote(
         self,
@@ -572,13 +88,13 @@ class PromotionOperations:
         overrides: tuple[states.OverridableGate, ...] = (),
         start_at: datetime | None = None,
     ) -> ChannelPromotion:
-        """Make a release authoritative on the channel and roll it out: one commit. ``refresh``:
-        confirm the release that is, with new evidence, and open no rollout.
-        ``overrides`` are gates that the rollout passes; that needs the permission emergency.
-        Before ``start_at`` no order goes out.
+        """Pin the channel to a release and open its rollout, in one commit. With ``refresh``,
+        confirm the pinned release with new evidence and open no rollout. ``overrides`` are gates
+        that the rollout passes; they need the permission emergency. No order is sent before
+        ``start_at``.
 
         Raises:
-            ReleaseNotPinned. InvalidInput: ``start_at`` is past, or too far ahead.
+            ReleaseNotPinned. InvalidInput: ``start_at`` is in the past, or too far ahead.
         """
         caller.demand(steps.PROMOTE, scopes.channel_scope(channel))
         if overrides:
@@ -596,7 +112,7 @@ class PromotionOperations:
             and start_at is not None
             and start_at <= self._promotions.now()
         ):
-            start_at = None  # the approval came later than the start that was asked for
+            start_at = None  # the approval came after the requested start
         asked = Promote(
             channel=channel,
             release_id=release_id,
@@ -624,8 +140,10 @@ class PromotionOperations:
             arguments=arguments,
             reason=reason,
             emergency=bool(overrides),
-            hosts=None if refresh else lambda: self.count_hosts(channel),
-            notes=lambda said: () if refresh else self.describe_promotion(channel, release_id),
+            hosts=None if refresh else lambda: self.preview.count_hosts(channel),
+            notes=lambda command: (
+                () if refresh else self.preview.describe_promotion(channel, release_id)
+            ),
             check=check,
             rehearse=lambda: self._promotions.rehearse(asked),
         )
@@ -650,7 +168,7 @@ class PromotionOperations:
     def _warn_held(
         self, result: ChannelPromotion, passed: tuple[states.OverridableGate, ...]
     ) -> ChannelPromotion:
-        """The promotion, with what its orders wait for."""
+        """Add to a promotion's warnings what its orders wait for."""
         channel, rollout_id = result.channel, result.rollout_id
         waits = self._promotions.waits(channel, rollout_id, passed)
         if states.OverridableGate.EDGES not in passed:
@@ -664,47 +182,9 @@ class PromotionOperations:
     def _earlier(
         self, caller: callers.Caller, channel: str, asked: Struct
     ) -> ChannelPromotion | None:
-        """What the first copy of a repeat led to."""
+        """Return the result of this request's first copy; None: this is the first."""
         outcome = self._execute.earlier(promotion.promote_release, asked, caller)
         return None if outcome is None else self._result(channel, outcome)
-
-    def describe_promotion(self, channel: str, release_id: str) -> tuple[str, ...]:
-        """What a person should know before a promotion: what happened to the release here, what
-        would hold it now, how many hosts get it.
-        """
-        promotions = self._promotions
-        made = promotions.plan(channel).plan
-        windows = (start.sentence for start in promotions.list_earliest(made, promotions.now()))
-        holds = (*promotions.list_holds(channel, release_id), *dict.fromkeys(filter(None, windows)))
-        return (
-            *promotions.describe_bad_end(channel, release_id),
-            *(f"Its orders would wait. {text}" for text in holds),
-            _describe_hosts(made.hosts),
-        )
-
-    def describe_rollback(self, channel: str, to: str | None, *, now: bool) -> tuple[str, ...]:
-        """What a rollback would take now, and how many hosts get it."""
-        try:
-            rung = self._promotions.choose_rung(channel, to, now=now)
-        except Refused as error:
-            return (f"It cannot be carried out now. {error.detail}",)
-        succeeded_at = times.describe_time(rung.succeeded_at)
-        return (
-            f"It goes to {rung.release_id}, which succeeded here at {succeeded_at}",
-            _describe_hosts(self.count_hosts(channel, rollback=True, now=now)),
-        )
-
-    def count_hosts(self, channel: str, *, rollback: bool = False, now: bool = False) -> int:
-        """How many hosts a rollout of the channel would take now."""
-        return self._promotions.plan(channel, rollback=rollback, emergency=now).plan.hosts
-
-    def check_plan(self, channel: str, *, rollback: bool) -> None:
-        """That what the channel would do by itself can be planned now.
-
-        Raises:
-            ChannelNotFound, MalformedPolicy, InvalidSelector, LimitExceeded.
-        """
-        self._promotions.plan(channel, rollback=rollback, automatic=True)
 
     def promote_by_policy(
         self,
@@ -713,12 +193,12 @@ class PromotionOperations:
         channel: str,
         channel_version: model.Position,
     ) -> ChannelPromotion:
-        """What the worker does for a channel with ``auto_promote``: promote a release that every
-        edge lets through, for who switched it on. ``channel_version`` is that of the channel's
-        row on which the choice was made.
+        """Promote a release that passes every edge, on a channel with ``auto_promote``. The worker
+        calls this as the person who enabled it. ``channel_version`` is the version of the channel's
+        row from which the release was chosen.
 
         Raises:
-            StaleVersion: the channel moved on. SecondPersonNeeded: a request was made instead.
+            StaleVersion: the channel changed. SecondPersonNeeded: a request was made instead.
         """
         caller.demand(steps.PROMOTE, scopes.channel_scope(channel))
         asked = Promote(
@@ -726,7 +206,9 @@ class PromotionOperations:
             release_id=found.release_id,
             command_id=ids.make_id(caller, steps.PROMOTE, "command"),
             by=caller.id,
-            authority=success_authority(found.proved_by, found.digest, self._promotions.now()),
+            authority=promotion_evidence.success_authority(
+                found.proved_by, found.digest, self._promotions.now()
+            ),
             channel_version=channel_version,
             automatic=states.PolicyAction.AUTO_PROMOTE,
             reason=found.reason,
@@ -736,7 +218,7 @@ class PromotionOperations:
             channels=(channel,),
             arguments={"release_id": found.release_id, "reason": found.reason},
             reason=found.reason,
-            hosts=lambda: self.count_hosts(channel),
+            hosts=lambda: self.preview.count_hosts(channel),
             rehearse=lambda: self._promotions.rehearse(asked),
         )
 
@@ -753,17 +235,17 @@ class PromotionOperations:
             caller,
             verb,
             lambda by: self._open_rollout(by, channel, lambda: run(by)),
-            lambda: None,  # the version of the channel tells a repeat
+            lambda: None,  # a repeat fails on the version of the channel
         )
 
     def roll_back_by_policy(
         self, caller: callers.Caller, channel: str, channel_version: model.Position, reason: str
     ) -> ChannelPromotion:
-        """What the worker does for a channel with ``auto_rollback``: a plain rollback on all hosts
-        in one wave, for who switched it on.
+        """Roll back a channel with ``auto_rollback``, on all hosts in one wave. The worker calls
+        this as the person who enabled it.
 
         Raises:
-            StaleVersion: the channel moved on. NothingToGoBackTo.
+            StaleVersion: the channel changed. NothingToGoBackTo.
         """
         caller.demand(steps.ROLL_BACK, scopes.channel_scope(channel))
         asked = RollBackChannel(
@@ -795,14 +277,14 @@ class PromotionOperations:
         lift_quarantine: bool = False,
         reason: str = "",
     ) -> ChannelPromotion:
-        """Go back to a release of the channel's ladder, and mark what is pinned now as bad. Its
+        """Roll back to a release of the channel's ladder, and mark the pinned release as bad. The
         orders wait for freezes and a hold; the warnings say so.
 
-        ``now``: on all hosts at once, in spite of them. ``ignore_budgets``: also past budgets.
-        ``lift_quarantine``: of the release that ``to`` names, in the same commit.
+        ``now``: on all hosts at once, and pass freezes and holds. ``ignore_budgets``: exceed
+        budgets too. ``lift_quarantine``: lift that of the release ``to``, in the same commit.
 
         Raises:
-            NothingToGoBackTo, NotOnLadder. InvalidInput: options that do not belong together.
+            NothingToGoBackTo, NotOnLadder. InvalidInput: options that cannot be combined.
         """
         scope = scopes.channel_scope(channel)
         caller.demand(steps.ROLL_BACK, scope)
@@ -825,7 +307,7 @@ class PromotionOperations:
             reason=reason.strip(),
         )
         seen = self._counter_seen(caller, channel)
-        chosen: list[str] = []  # what a request or break-glass names; empty: the commit chooses
+        chosen: list[str] = []  # for a request or break-glass; empty: the commit chooses
 
         def choose() -> dict[str, str]:
             chosen[:] = [self._promotions.choose_rung(channel, to, now=now).release_id]
@@ -844,7 +326,7 @@ class PromotionOperations:
             )
             return self._open_rollout(by, channel, run)
 
-        # A plain rollback takes one person; to go forward again to what was left takes two.
+        # A plain rollback takes one person. Promoting the bad release again takes two.
         def earlier() -> ChannelPromotion | None:
             return self._earlier(caller, channel, asked)
 
@@ -868,75 +350,29 @@ class PromotionOperations:
             reason=reason,
             complete=choose,
             emergency=now,
-            hosts=lambda: self.count_hosts(channel, rollback=True, now=now),
-            notes=lambda said: self.describe_rollback(channel, said["to"], now=now),
+            hosts=lambda: self.preview.count_hosts(channel, rollback=True, now=now),
+            notes=lambda command: self.preview.describe_rollback(channel, command["to"], now=now),
             check=lambda: self._demand_seen(caller, channel),
             rehearse=lambda: self._promotions.rehearse_rollback(asked, chosen[0]),
-            alone=lambda said: (
-                self._describe_plain(channel, said["to"]) if now and not lift_quarantine else None
+            alone=lambda command: (
+                self.preview.describe_plain(channel, command["to"])
+                if now and not lift_quarantine
+                else None
             ),
-            at_once=lambda said: (
-                _spell_rollback(structs.replace(asked, to=said["to"]), "--break-glass")
+            at_once=lambda command: (
+                promotion_preview.spell_rollback(
+                    structs.replace(asked, to=command["to"]), "--break-glass"
+                )
                 if now
                 else ""
             ),
         )
         return self._warn(self._guard.run(caller, verb, go, go_plainly), now=now)
 
-    def _describe_plain(self, channel: str, to: str) -> operation_protection.Alternative | None:
-        """The rollback that needs no second person; None: there is none, or it is under way."""
-        pin = self._reads.find(actual_key(channel), Actual)
-        is_wanted = pin is not None and pin.row.pinned_release_id == to
-        if is_wanted or self._promotions.was_left(channel, to):
-            return None
-        plain = RollBackChannel(channel=channel, command_id="", by="", to=to)
-        says = "A rollback in waves, which freezes and windows hold, needs nobody else"
-        return operation_protection.Alternative(says, _spell_rollback(plain))
-
     def _warn(self, result: ChannelPromotion, *, now: bool) -> ChannelPromotion:
-        waits = self._waits(result.channel, result.rollout_id, now)
+        waits = self.preview.list_waits(result.channel, result.rollout_id, now)
         is_held = bool(waits) and not now
         return structs.replace(result, warnings=(*result.warnings, *waits), waits=is_held)
-
-    def warn_before_rollback(self, channel: str, *, now: bool) -> tuple[str, ...]:
-        """What a person should know before a rollback: how it reaches the hosts, what would hold
-        it or what it passes, and what it needs.
-
-        Raises:
-            ChannelNotFound.
-        """
-        waits = self._waits(channel, None, now)
-        if not now:
-            return waits
-        hosts = self.count_hosts(channel, rollback=True, now=True)
-        all_hosts = "1 host" if hosts == 1 else f"all {hosts} hosts"
-        return (
-            f"It goes to {all_hosts} at once, without soak; budgets still apply",
-            *waits,
-            f"It needs {self._needs(channel)}",
-        )
-
-    def _waits(self, channel: str, rollout_id: str | None, now: bool) -> tuple[str, ...]:
-        """What a rollback waits for, or passes; windows only of one that is open."""
-        if now:
-            found = self._promotions.waits(channel, rollout_id, what="other orders")
-            return tuple(f"{text}; this rollback passes it" for text in found)
-        found = self._promotions.waits(channel, rollout_id)
-        to = "" if rollout_id is None else f"--to {names.ref_of(rollout_id)} "
-        hint = (
-            f"To go back in spite of it: tidegate channel rollback {channel} {to}--now --reason … "
-            f"(needs {self._needs(channel)})"
-        )
-        return tuple(f"{text}. {hint}" for text in found)
-
-    def _needs(self, channel: str) -> str:
-        """What a rollback now takes."""
-        protection = self._guard.protection_of(channel)
-        if protection is None:
-            return "emergency"
-        if not protection.break_glass:
-            return f"emergency; {channel} is protected: also a second person"
-        return f"emergency; {channel} is protected: also a second person, or --break-glass"
 
     def _open_rollout(
         self, caller: callers.Caller, channel: str, run: Callable[[], CommandOutcome]
@@ -948,16 +384,17 @@ class PromotionOperations:
         return self._result(channel, outcome)
 
     def _counter_seen(self, caller: callers.Caller, channel: str) -> int | None:
-        """The registry's own counter at the log position that the caller saw."""
+        """Return the counter of the pin at the log position that the caller saw."""
         if caller.expected_version is None:
             return None
         found = pinned_at(self._history, channel, caller.expected_version)
         return None if found is None else found.row.version
 
     def _demand_seen(self, caller: callers.Caller, channel: str) -> channel_rows.Channel:
-        """Raises: StaleVersion: neither the channel nor its pin is as the caller saw it.
+        """Return the channel, if it or its pin still has the version that the caller saw.
 
-        ChannelNotFound.
+        Raises:
+            StaleVersion, ChannelNotFound.
         """
         found = self._reads.demand(
             channel_rows.channel_key(channel),
@@ -973,7 +410,7 @@ class PromotionOperations:
     def _result(self, channel: str, outcome: CommandOutcome) -> ChannelPromotion:
         answer = decoders.decoder(promotion.PromotionResult).decode(outcome.answer or b"{}")
         rollout_id = answer.rollout_id
-        if rollout_id is None:  # a repeat without a key: its first copy opened the newest rollout
+        if rollout_id is None:  # a repeat without a key: the first copy opened the newest rollout
             found = self._reads.demand(
                 channel_rows.channel_key(channel),
                 channel_rows.Channel,

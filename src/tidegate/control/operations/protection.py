@@ -1,11 +1,11 @@
-"""The guard of protected channels: it lets a verb through, or makes a request of it.
+"""The guard of protected channels: it runs a verb, or turns it into a request.
 
-    run ──▶ not protected, or carried out for a request     go on
-        ──▶ break-glass                                     go on, recorded in its commit
-        ──▶ else                                            a request, and SecondPersonNeeded
+    run ──▶ not protected, or executed for a request        run
+        ──▶ break-glass                                     run, and record it in the same commit
+        ──▶ else                                            make a request, raise SecondPersonNeeded
 
-Whether a channel is protected is read before the verb is decided, and checked in its commit: if it
-changed in between, the verb is admitted again.
+Whether a channel is protected is read before the verb is decided, and checked in its commit. If it
+changed in between, the guard starts again.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ from tidegate.domain.channels import (
     rows as channel_rows,
 )
 from tidegate.domain.requests import (
+    break_glass,
+    protection as request_protection,
     refusals,
     rows as request_rows,
     slices as request_slices,
@@ -39,24 +41,24 @@ from tidegate.errors import Conflict
 from tidegate.kernel import model, slices as kernel_slices
 
 ID_CHARS = 10
-TWINS_MAX = 500  # open requests in which the same one is looked for
-ADMISSIONS_MAX = 5  # of one verb, while channels become protected
+TWINS_MAX = 500  # open requests that are searched for the same one
+ADMISSIONS_MAX = 5  # attempts for one verb, while protections change
 
-# What refuses a verb for a while only. A request of it is made: it can be run later.
+# Refusals that may pass. The request is made nevertheless, because it can be run later.
 NOT_NOW = (channel_refusals.ChannelOnHold, channel_refusals.ChannelFrozen, RollbackRunning)
 
 T = TypeVar("T")
 
 
 class PersonShown(Struct, frozen=True):
-    """A person by name; None: erased."""
+    """A person with their name; None: erased."""
 
     user_id: str
     name: str | None
 
 
 class Alternative(Struct, frozen=True):
-    """Another way to what a request asks for, and the command that takes it."""
+    """Another way to reach what a request asks for, and its command."""
 
     says: str
     command: str
@@ -67,22 +69,22 @@ class RequestShown(request_rows.ChannelRequest, frozen=True, kw_only=True):
 
     version: model.Position
     approvers: tuple[PersonShown, ...]  # who may approve or review it and has not yet
-    asked_by: str | None  # the name of who made it; None: erased
+    asked_by: str | None  # the name of the person who made it; None: erased
     approved_by: tuple[str | None, ...]  # the names of those who approved it
     what: str  # what it asks for, in words
     changes: tuple[
         request_changes.RequestChange, ...
-    ]  # that it would make now; none of one that is over
+    ]  # that it would make now; empty if it is over
     next: str  # what happens next, and who does it
-    notes: tuple[str, ...] = ()  # what people should know; of a single request only
+    notes: tuple[str, ...] = ()  # what people should know; only for a single request
     rollout: request_changes.RequestRollout | None = (
-        None  # that it opened or is about; of a single request only
+        None  # that it opened or is about; only for a single request
     )
-    alternatives: tuple[Alternative, ...] = ()  # what who asked can do alone; only in the answer
+    alternatives: tuple[Alternative, ...] = ()  # what the asker can do alone; only in the response
 
 
 def request_id_of(caller: callers.Caller, step: steps.Step) -> str:
-    """The id of the request that the caller makes; under one idempotency key the same one."""
+    """Return the id of the request that the caller makes; one idempotency key gives one id."""
     return f"R-{make_id(caller, step, 'request')[:ID_CHARS]}"
 
 
@@ -90,29 +92,29 @@ class GuardedVerb(Struct, frozen=True, kw_only=True):
     """A verb that takes a second person on a protected channel, and what it asks for."""
 
     step: steps.Step
-    channels: tuple[str, ...]  # that it concerns; none: all channels
+    channels: tuple[str, ...]  # that it affects; none: all channels
     arguments: dict[str, Any]
     reason: str = ""
-    # What a request of it says in place of arguments that are None: what the approver sees is done,
-    # not what the same words mean later.
+    # Fills in arguments that are None when a request is made, so that what is executed later is
+    # what the approver saw.
     complete: Callable[[], dict[str, Any]] = dict
-    emergency: bool = False  # it cannot wait: its request expires within the hour
-    hosts: Callable[[], int] | None = None  # counts the hosts that its plan takes
-    own_hold: str = ""  # the channel whose hold it ends: who set it needs nobody else
+    emergency: bool = False  # it is urgent: its request expires within the hour
+    hosts: Callable[[], int] | None = None  # counts the hosts of its plan
+    own_hold: str = ""  # the channel whose hold it ends; its setter needs no second person
     own_freeze: str = ""
-    # What its caller should know, and do alone, given the command of the request.
+    # What the caller should know and can do alone, given the request's command.
     notes: Callable[[dict[str, Any]], tuple[str, ...]] = lambda command: ()
     alone: Callable[[dict[str, Any]], Alternative | None] = lambda command: None
     at_once: Callable[[dict[str, Any]], str] = lambda command: ""  # with break-glass
-    # What is compared before a request is made of it: the version that the caller saw, and what
-    # no approval could mend.
+    # Checked before a request is made: the version that the caller saw, and everything that an
+    # approval could not change.
     check: Callable[[], object] = lambda: None
-    # Decides it without a trace: a request of what is refused anyway would wait in vain.
+    # Decides it without writing, so that no request is made for what would be refused.
     rehearse: Callable[[], object] = lambda: None
 
 
 class ProtectionGuard:
-    """Knows which channels are protected, and who may approve there."""
+    """Reads which channels are protected, and who may approve there."""
 
     def __init__(
         self, execute: Execute, reads: Reads, name_of: Callable[[str], str | None]
@@ -128,14 +130,14 @@ class ProtectionGuard:
         do: Callable[[callers.Caller], T],
         earlier: Callable[[], T | None],
     ) -> T:
-        """Carry a verb out for the caller that it is given, or make a request of it. ``earlier`` is
-        what the first copy of a repeat led to.
+        """Run a verb with the caller that ``run`` receives, or make a request for it. ``earlier``
+        returns the result of this request's first copy, if there was one.
 
         Raises:
             SecondPersonNeeded: a request was made instead.
-            RequestOutdated: it is carried out for a request, and concerns more channels now.
+            RequestOutdated: it is executed for a request, but now affects more channels.
             MissingPermission, BreakGlassForbidden: break-glass is not for this caller or channel.
-            Those of the verb.
+            The errors of the verb.
         """
         request_id = request_id_of(caller, verb.step)
         self._show_earlier(caller, verb, request_id)
@@ -147,28 +149,28 @@ class ProtectionGuard:
             try:
                 return do(self._admit(caller, verb, request_id))
             except (refusals.ProtectionChanged, refusals.NotProtected) as changed:
-                moved = changed  # the channel was protected meanwhile, or is no longer
+                moved = changed  # a protection was added or removed meanwhile
         raise moved
 
     def _admit(self, caller: callers.Caller, verb: GuardedVerb, request_id: str) -> callers.Caller:
-        """The caller, with what is committed along with the verb."""
+        """Return the caller, with what goes into the same commit as the verb."""
         carried = None if caller.alongside is None else caller.alongside.command
         if isinstance(carried, request_slices.CarryRequest):
-            # Enough people agreed: the commit checks it, and that they may agree on each channel.
+            # The commit checks that enough people approved, and may approve on each channel.
             carried = structs.replace(carried, covers=verb.channels)
             along = kernel_slices.Alongside(request_slices.carry_request, carried)
             return structs.replace(caller, alongside=along)
         verb.check()
         covered = self._list_covered(caller, verb)
         if not covered:
-            alone = request_slices.ActAlone(
+            alone = request_protection.ActAlone(
                 by=caller.id,
                 channels=verb.channels,
                 own_hold=verb.own_hold,
                 own_freeze=verb.own_freeze,
             )
             along = kernel_slices.join(
-                caller.alongside, kernel_slices.Alongside(request_slices.act_alone, alone)
+                caller.alongside, kernel_slices.Alongside(request_protection.act_alone, alone)
             )
             return structs.replace(caller, alongside=along)
         channel, *also = (row.channel for row in covered)
@@ -180,7 +182,7 @@ class ProtectionGuard:
                     raise refusals.BreakGlassForbidden(
                         row.channel, self._names((row.channel,), caller.id)
                     )
-            emergency = request_slices.UseEmergency(
+            emergency = break_glass.UseEmergency(
                 request_id=request_id,
                 channel=channel,
                 by=caller.id,
@@ -189,11 +191,11 @@ class ProtectionGuard:
                 command=arguments,
                 also=tuple(also),
             )
-            twins = self._find_twins(emergency, request_slices.TWINS_ENDED_MAX)
+            twins = self._find_twins(emergency, break_glass.TWINS_ENDED_MAX)
             ids = tuple(twin.row.request_id for twin in twins)
             emergency = structs.replace(emergency, twins=ids)
             return structs.replace(
-                caller, alongside=kernel_slices.Alongside(request_slices.use_emergency, emergency)
+                caller, alongside=kernel_slices.Alongside(break_glass.use_emergency, emergency)
             )
         with suppress(*NOT_NOW):
             verb.rehearse()
@@ -211,7 +213,7 @@ class ProtectionGuard:
         for twin in self._find_twins(command, 1, by=caller.id):
             made = self._show_asker(caller, verb, twin)
             raise second_person.SecondPersonNeeded(made, made.version, made.next)
-        # By what a repeat is known: not by how many hosts there are now, or what it would take.
+        # A repeat is recognized without the number of hosts and the approvals that it needs.
         asked = structs.replace(command, hosts=None, command=verb.arguments)
         outcome = self._execute(request_slices.make_request, command, caller, asked=asked)
         made = self._show_asker(caller, verb, self.demand(request_id))
@@ -219,12 +221,12 @@ class ProtectionGuard:
 
     def _find_twins(
         self,
-        command: request_slices.MakeRequest | request_slices.UseEmergency,
+        command: request_slices.MakeRequest | break_glass.UseEmergency,
         limit: int,
         by: str | None = None,
     ) -> list[Found[request_rows.ChannelRequest]]:
-        """Open requests for the same on the same channels, of this person or of anyone. Another
-        reason makes no other request.
+        """Find open requests for the same command on the same channels, of this person or of
+        anyone. The reason does not matter.
         """
         now = self._execute.now()
         twins: list[Found[request_rows.ChannelRequest]] = []
@@ -250,7 +252,7 @@ class ProtectionGuard:
     def _show_asker(
         self, caller: callers.Caller, verb: GuardedVerb, found: Found[request_rows.ChannelRequest]
     ) -> RequestShown:
-        """The request for who made it, with what this person can do without anyone else."""
+        """Return the request for the person who made it, with what they can do alone."""
         made = self.show(found)
         command = found.row.command
         alone, at_once = verb.alone(command), verb.at_once(command)
@@ -273,12 +275,12 @@ class ProtectionGuard:
         )
 
     def protection_of(self, channel: str) -> facts.ChannelProtection | None:
-        """How the channel is protected; None: it is not."""
+        """Return the channel's protection; None: not protected."""
         found = self._reads.find(channel_rows.channel_key(channel), channel_rows.Channel)
         return None if found is None else found.row.protection
 
     def _show_earlier(self, caller: callers.Caller, verb: GuardedVerb, request_id: str) -> None:
-        """A repeat gets the request that its first copy made, whatever changed since.
+        """If this is a repeat, raise the first copy's request again, whatever changed since.
 
         Raises:
             SecondPersonNeeded.
@@ -296,8 +298,8 @@ class ProtectionGuard:
     def _list_covered(
         self, caller: callers.Caller, verb: GuardedVerb
     ) -> list[channel_rows.Channel]:
-        """The protected channels that the verb concerns, the one that asks for most first; none
-        if what it ends is the caller's own.
+        """List the protected channels that the verb affects, strictest first; none if it ends what
+        the caller set.
         """
         if verb.own_hold:
             held = self._reads.find(channel_rows.channel_key(verb.own_hold), channel_rows.Channel)
@@ -310,13 +312,11 @@ class ProtectionGuard:
         return self.list_protected(verb.channels)
 
     def list_protected(self, channels: tuple[str, ...]) -> list[channel_rows.Channel]:
-        """Those of the channels that are protected, the one that asks for most first. None named:
-        all channels.
-        """
+        """List which of these channels are protected, strictest first; without names, of all."""
         row = self._reads.find(
             channel_rows.protected_channels_key(), channel_rows.ProtectedChannels
         )
-        names = request_slices.list_protected(None if row is None else row.row, channels)
+        names = request_protection.list_protected(None if row is None else row.row, channels)
         found = (
             self._reads.find(channel_rows.channel_key(name), channel_rows.Channel) for name in names
         )
@@ -331,7 +331,7 @@ class ProtectionGuard:
         )
 
     def approvers(self, *channels: str) -> tuple[str, ...]:
-        """Who may approve on each of the channels."""
+        """Return the ids of users who may approve on all of these channels."""
         scopes = [channel_scope(channel) for channel in channels]
         return tuple(
             item.row.user_id
@@ -342,8 +342,8 @@ class ProtectionGuard:
         )
 
     def list_unapproved(self, user: access_rows.User) -> tuple[str, ...]:
-        """What to say of the protected channels on which too few people may approve now, and this
-        user could when the row was read.
+        """List warnings for protected channels that now have too few approvers, if this user could
+        approve there when the row was read.
         """
         if not user.enabled:
             return ()
@@ -355,19 +355,19 @@ class ProtectionGuard:
         )
 
     def demand_approvers(self, caller: callers.Caller, channel: str, needed: int) -> None:
-        """That enough others may approve. Raises: NobodyElseApproves."""
+        """Check that enough other people may approve. Raises: NobodyElseApproves."""
         found = len([user for user in self.approvers(channel) if user != caller.id])
         if found < needed:
             raise refusals.NobodyElseApproves(channel, found, needed)
 
     def _names(self, channels: tuple[str, ...], but: str) -> tuple[str, ...]:
-        """Who else may approve on these channels, by name."""
+        """Return the names of the others who may approve on these channels."""
         return tuple(
             self._name_of(user) or user for user in self.approvers(*channels) if user != but
         )
 
     def show(self, found: Found[request_rows.ChannelRequest]) -> RequestShown:
-        """A request with the people that it waits for."""
+        """Return a request with the people that it waits for."""
         row = found.row
         left = [
             PersonShown(user, self._name_of(user))
@@ -403,7 +403,7 @@ def _without_reason(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_asked(verb: GuardedVerb, command: dict[str, Any]) -> bool:
-    """Whether a request that has this command was made of the verb, which may say less."""
+    """Whether a request with this command is for the verb; the verb may lack some arguments."""
     if verb.complete is dict:
         return command == verb.arguments
     return all(
@@ -433,12 +433,12 @@ def _describe_next(row: request_rows.ChannelRequest, people: list[str]) -> str:
                 f"Request {row.request_id} was carried out with break-glass; {names} may review "
                 f"it: tidegate request review {row.request_id} --accept --reason …"
             )
-    said = f": {row.ended_reason}" if row.ended_reason else ""
-    return f"Request {row.request_id} is {row.state}{said}."
+    reason = f": {row.ended_reason}" if row.ended_reason else ""
+    return f"Request {row.request_id} is {row.state}{reason}."
 
 
 def _describe_grants(row: request_rows.ChannelRequest) -> str:
-    """What to do about a request that no person may approve or review."""
+    """Describe which role to grant for a request that no person may approve or review."""
     verb = "review" if row.state is states.RequestState.TO_REVIEW else "approve"
     return (
         f"Nobody may {verb} request {row.request_id} now. Give another person the role approver on "

@@ -1,4 +1,4 @@
-"""What an operator does to publications: roll one back, and collect what is past its ttl."""
+"""Roll back a publication, and delete publications past their ttl."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.kernel.model import Position
 
 
 class PublicationCollection(Struct, frozen=True):
-    """How many rows were removed, and the log's position after that; 0: none were."""
+    """How many rows were deleted, and the log position after that; 0: none."""
 
     rows: CollectedRows
     position: Position
@@ -43,7 +43,7 @@ class PublicationOperations:
     def roll_back(self, caller: callers.Caller, cache_key: str, version_id: str) -> Position:
         """Set a publication back to one of its generations, under a lease.
 
-        Returns the log position at which it was done.
+        Returns the log position of the change.
 
         Raises:
             MissingPermission, NotFound, PublicationOfChannel, BlobDamaged, LeaseHeld, LeaseLost,
@@ -60,7 +60,7 @@ class PublicationOperations:
         return outcome.position or self._publisher.demand(cache_key).version
 
     def collect(self, caller: callers.Caller) -> PublicationCollection:
-        """Remove what is past its ttl: at most 500 publications and 500 requests.
+        """Delete what is past its ttl: at most 500 publications and 500 requests.
 
         Raises:
             MissingPermission.

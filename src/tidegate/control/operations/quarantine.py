@@ -1,4 +1,4 @@
-"""What an operator does to a quarantine: lift it."""
+"""Lift quarantines."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class QuarantineOperations:
         self._guard = guard
 
     def lift(self, caller: callers.Caller, channel: str, named: str, reason: str) -> Position:
-        """Allow an artifact to be dispatched on the channel again. It is named by its digest, or by
-        a release that has it.
+        """Allow an artifact on the channel again. ``named`` is its digest, or a release that has
+        it.
 
         Raises:
             MissingPermission, QuarantineNotFound.
@@ -46,7 +46,7 @@ class QuarantineOperations:
         ).position
 
     def _find_digest(self, channel: str, named: str) -> str:
-        """The digest of a release; anything else is taken for a digest itself."""
+        """Return the digest of a release; any other text is returned as a digest."""
         if self._reads.find(rows.quarantine_key(channel, named), rows.Quarantined) is not None:
             return named
         known = self._reads.find(known_key(named), KnownRelease)

@@ -1,4 +1,4 @@
-"""What is done to the pin of a scope, on evidence: register, transition, retire, keep, import."""
+"""Change the pin of a scope on evidence: register, transition, retire, keep, import."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ from tidegate.kernel import model, slices as kernel_slices
 
 
 class RequestedPin(Struct, frozen=True, kw_only=True):
-    """The release that a scope shall be pinned to, and on what evidence."""
+    """A release to pin a scope to, and its evidence."""
 
     release_id: str
     digest: str
     authority: dict[str, Any]  # provenance and confidence
     status: facts.PinStatus = facts.PinStatus.ACTIVE
-    operations: tuple[str, ...] = ()  # effects that are owed to the world
+    operations: tuple[str, ...] = ()  # effects to deliver outside
 
 
 class FactoryManifest(Struct, frozen=True, kw_only=True):
-    """A factory's batch manifest: the digests of what it built."""
+    """A factory manifest: the digests of what a factory built."""
 
     batch: str
     ref: str
@@ -51,7 +51,7 @@ class FactoryManifest(Struct, frozen=True, kw_only=True):
 
 
 class PinOutcome(Struct, frozen=True):
-    """The pin of a scope as an operation left it, also if it has moved since."""
+    """The pin of a scope right after an operation; it may have changed since."""
 
     position: model.Position
     found: Found[release_rows.Actual]
@@ -60,8 +60,8 @@ class PinOutcome(Struct, frozen=True):
 class ReleaseOperations:
     """The verbs of a scope's pin.
 
-    A caller may pin releases of repositories that they may read. Of all others the answer is the
-    same as if they did not exist. The pin of a channel moves by promotion, not here.
+    A caller may pin releases of repositories that they may read. All others are treated as if they
+    did not exist. A channel's pin changes by promotion, not here.
 
     Raises:
         PinOfChannel, MissingPermission, NotFound, RejectedEvidence, ReleaseNotPinnable,
@@ -74,7 +74,7 @@ class ReleaseOperations:
         self._history = history
 
     def register(self, caller: callers.Caller, scope: str, pin: RequestedPin) -> PinOutcome:
-        """Open a scope with its first pin."""
+        """Create a scope with its first pin."""
         caller.demand(steps.REGISTER_RELEASE, scopes.channel_scope(scope))
         self._refuse_channel(scope)
         command = release_slices.RegisterRelease(
@@ -109,7 +109,7 @@ class ReleaseOperations:
         return self._outcome(scope, self._execute(item, command, caller))
 
     def retire(self, caller: callers.Caller, scope: str, reason: str) -> PinOutcome:
-        """Close a scope that is no channel; nothing of it is deleted.
+        """Close a scope that is not a channel; nothing is deleted.
 
         Raises:
             PinOfChannel, StaleVersion, VersionRequired.
@@ -128,7 +128,7 @@ class ReleaseOperations:
     def keep_evidence(
         self, caller: callers.Caller, scope: str, source: str, batch: str, document: dict[str, Any]
     ) -> model.Position:
-        """Keep what was observed, whatever it says; it never authorises anything."""
+        """Store an observation as evidence; it never changes a pin."""
         caller.demand(steps.KEEP_EVIDENCE, scopes.channel_scope(scope))
         command = evidence.KeepEvidence(
             scope=scope,
@@ -143,7 +143,7 @@ class ReleaseOperations:
     def import_manifest(
         self, caller: callers.Caller, scope: str, manifest: FactoryManifest
     ) -> model.Position:
-        """Move the pin if a factory's manifest matches one release; else keep the manifest.
+        """Change the pin if a factory manifest matches one release; else only store the manifest.
 
         Raises:
             StaleVersion.
@@ -170,7 +170,7 @@ class ReleaseOperations:
         return self._execute(item, command, caller).position
 
     def _refuse_channel(self, scope: str) -> None:
-        """Raises: PinOfChannel: this way there is no plan, no rollout and no check of the hold."""
+        """Refuse a channel, whose pin needs a plan and a rollout. Raises: PinOfChannel."""
         if self._reads.find(channel_rows.channel_key(scope), channel_rows.Channel) is not None:
             raise refusals.PinOfChannel(scope)
 
@@ -178,18 +178,18 @@ class ReleaseOperations:
         return catalog.limit_to_visible(item, partial(self._may_pin, caller))
 
     def _may_pin(self, caller: callers.Caller, release_id: str) -> bool:
-        """Whether the caller may know of the release."""
+        """Whether the caller may see the release."""
         release = self._reads.find(release_rows.known_key(release_id), release_rows.KnownRelease)
         if release is None or not release.row.revision:
-            return True  # the decision says that there is none
+            return True  # the decision raises that it does not exist
         return caller.may(
             steps.READ_REVISION, scopes.repository_scope(parse(release.row.revision).repository)
         )
 
     def _counter_seen(self, caller: callers.Caller, scope: str) -> int:
-        """The registry's own counter at the log position that the caller saw.
+        """Return the counter of the pin at the log position that the caller saw.
 
-        A repeat under an idempotency key saw an older one.
+        For a repeat, it is the counter that the first copy saw.
         """
         seen = caller.expected_version
         if seen is None:
@@ -206,7 +206,7 @@ class ReleaseOperations:
     def _outcome(self, scope: str, outcome: CommandOutcome) -> PinOutcome:
         found = self._demand(scope)
         receipt = outcome.receipt
-        if receipt is None:  # nothing was to be done
+        if receipt is None:  # nothing changed
             return PinOutcome(found.version, found)
         if not receipt.first <= found.version <= receipt.last:
             earlier = pinned_at(self._history, scope, receipt.last)

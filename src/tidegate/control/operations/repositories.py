@@ -1,4 +1,4 @@
-"""What an administrator does to a repository: create it, change how revisions are approved."""
+"""Create, change and delete repositories."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = 500
 
 
 class RepositoryOutcome(Struct, frozen=True):
-    """A repository as an operation left it, also if it has changed since."""
+    """A repository right after an operation; it may have changed since."""
 
     position: Position
     found: Found[rows.Repository]
@@ -65,7 +65,7 @@ class RepositoryOperations:
         deployment: bool | None = None,
         protect_proposed: bool | None = None,
     ) -> RepositoryOutcome:
-        """Change how its revisions are approved; None leaves a setting as it is.
+        """Change how its revisions are approved; None keeps a setting.
 
         Raises:
             RepositoryNotFound, StaleVersion.
@@ -82,7 +82,7 @@ class RepositoryOperations:
         return self._outcome(name, self._execute(slices.change_repository, command, caller))
 
     def delete(self, caller: callers.Caller, name: str, reason: str) -> Position:
-        """Remove a repository that has no packages; the log keeps everything.
+        """Delete a repository without packages; the log keeps its history.
 
         Raises:
             RepositoryNotFound, RepositoryInUse.
@@ -96,7 +96,7 @@ class RepositoryOperations:
         return self._execute(slices.delete_repository, seen, caller, asked=command).position
 
     def _users(self, name: str) -> Iterator[str]:
-        """What still uses the repository, by name."""
+        """Yield the names of what still uses the repository."""
         for page in self._reads.views(
             rows.PACKAGES, rows.PackageRow, prefix=f"{name}/", page_rows=PAGE
         ):

@@ -1,4 +1,4 @@
-"""What people do with requests on protected channels: approve, reject, withdraw, run, review."""
+"""Approve, reject, withdraw, run and review requests on protected channels."""
 
 from __future__ import annotations
 
@@ -25,12 +25,20 @@ from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access import callers, scopes, steps
 from tidegate.domain.channels import facts as channel_facts, refusals as channel_refusals
 from tidegate.domain.releases.refusals import ReleaseNotPinnable
-from tidegate.domain.requests import refusals, rows, slices as request_slices, states
+from tidegate.domain.requests import (
+    break_glass,
+    deadlines,
+    refusals,
+    request_commands,
+    rows,
+    slices as request_slices,
+    states,
+)
 from tidegate.domain.rollouts import refusals as rollout_refusals, states as rollout_states
 from tidegate.domain.windows import facts as window_facts, refusals as window_refusals
 from tidegate.kernel import model, slices as kernel_slices
 
-# What keeps a request from being carried out for ever: it is void.
+# Errors that never pass: the request becomes void.
 NEVER = (
     *(errors.Invalid, errors.NotFound, errors.Gone, errors.IllegalTransition),
     channel_refusals.AlreadyPromoted,
@@ -41,7 +49,7 @@ NEVER = (
     rollout_refusals.WavePassed,
     window_refusals.WindowExists,
 )
-# What keeps an approved request from being carried out now. It can be run later.
+# Errors that may pass: the approval is recorded, and the request can be run later.
 NOT_NOW = (errors.Refused, errors.Conflict, errors.NotFound, errors.Forbidden)
 
 
@@ -104,16 +112,16 @@ class LabelsAsked(Struct, frozen=True, kw_only=True):
     labels: dict[str, str]
 
 
-for _asked in (
+for _arguments in (
     *(PromotionAsked, RollbackAsked, EditAsked, ProtectionAsked, LiftingAsked),
     *(ThawAsked, WindowAsked, WindowDeletionAsked, BudgetAsked, LabelsAsked),
 ):
-    decoders.build(_asked)
+    decoders.build(_arguments)
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedOperations:
-    """The operations that may have to wait for a second person."""
+    """The operations that may need a second person."""
 
     promotion: PromotionOperations
     channels: ChannelOperations
@@ -126,7 +134,7 @@ class GuardedOperations:
 
 
 class RequestOutcome(Struct, frozen=True, kw_only=True):
-    """Where the request stands, and why it was not carried out, if it was only approved."""
+    """The request after an operation, and why it was not executed if it was only approved."""
 
     request: RequestShown
     position: model.Position
@@ -137,7 +145,7 @@ class RequestOutcome(Struct, frozen=True, kw_only=True):
 
 
 def _mend(error: errors.TidegateError, row: rows.ChannelRequest) -> str:
-    """Why a request is not carried out, and the command that mends it."""
+    """Describe why a request was not executed, and which command helps."""
     if "tidegate " in error.detail:
         return error.detail
     mends = {
@@ -168,7 +176,7 @@ class RequestOperations:
         self._operations = operations
 
     def show(self, found: Found[rows.ChannelRequest]) -> RequestShown:
-        """A request, with what an approver should know as things are now."""
+        """Return a request, with what an approver should know now."""
         return structs.replace(
             self._guard.show(found),
             notes=self.list_notes(found.row),
@@ -176,18 +184,19 @@ class RequestOperations:
         )
 
     def list_notes(self, row: rows.ChannelRequest) -> tuple[str, ...]:
-        """Of an open promotion or rollback: what happened here, what holds it, how many hosts."""
+        """Describe an open promotion or rollback: earlier failures, what holds it, its hosts."""
         if row.state not in states.OPEN:
             return ()
+        preview = self._operations.promotion.preview
         try:
             if row.kind == steps.PROMOTE.name and not row.command.get("refresh"):
                 release_id = row.command["release_id"]
-                return self._operations.promotion.describe_promotion(row.channel, release_id)
+                return preview.describe_promotion(row.channel, release_id)
             if row.kind == steps.ROLL_BACK.name:
                 to, now = row.command["to"], bool(row.command.get("now"))
-                return self._operations.promotion.describe_rollback(row.channel, to, now=now)
+                return preview.describe_rollback(row.channel, to, now=now)
         except errors.NotFound:
-            return ()  # the channel is gone
+            return ()  # the channel was deleted
         return ()
 
     def approve(
@@ -198,9 +207,9 @@ class RequestOperations:
         reason: str = "",
         hosts: int | None = None,
     ) -> RequestOutcome:
-        """Agree to what has this digest. The last approval carries the request out in its own
-        commit. If that is refused, only the approval is recorded, and the answer says why.
-        ``hosts``: how many hosts the plan has that the caller looked at.
+        """Approve the request with this digest. The last approval executes the request in the same
+        commit. If that is refused, only the approval is recorded, and the response says why.
+        ``hosts``: the number of hosts in the plan that the caller saw.
 
         Raises:
             OwnRequest, RequestChanged, ApprovalsBarred.
@@ -208,7 +217,7 @@ class RequestOperations:
         """
         row = self._demand(caller, steps.APPROVE_REQUEST, request_id)
         if caller.id in row.approvals:
-            return self._outcome(request_id, 0)  # it does not count twice
+            return self._outcome(request_id, 0)  # an approval does not count twice
         approval = request_slices.ApproveRequest(
             request_id=request_id,
             channel=row.channel,
@@ -218,7 +227,7 @@ class RequestOperations:
             command=row.command,
             digest=digest,
         )
-        request_slices.rows_of_request(approval)  # a fault of the approval voids no request
+        request_commands.rows_of_request(approval)  # its errors must not void the request
         refusal = ""
         others = len(row.approvals) + 1 >= row.approvals_needed
         if row.state is states.RequestState.WAITING and others and caller.id != row.by:
@@ -245,10 +254,10 @@ class RequestOperations:
     def run(
         self, caller: callers.Caller, request_id: str, hosts: int | None = None
     ) -> RequestOutcome:
-        """Carry out a request that enough people have approved. ``hosts``: as for ``approve``.
+        """Execute a request that enough people have approved. ``hosts``: as in ``approve``.
 
         Raises:
-            ApprovalsMissing, RequestHostsMoved. Those of what it asks for.
+            ApprovalsMissing, RequestHostsMoved. The errors of the requested command.
         """
         row = self._demand(caller, steps.RUN_REQUEST, request_id)
         if row.state is states.RequestState.WAITING:
@@ -267,7 +276,7 @@ class RequestOperations:
         return self._carry_out(caller, row, carried)
 
     def reject(self, caller: callers.Caller, request_id: str, reason: str) -> RequestOutcome:
-        """Say no to it."""
+        """Reject a request."""
         row = self._demand(caller, steps.REJECT_REQUEST, request_id)
         command = request_slices.RejectRequest(
             request_id=request_id, channel=row.channel, by=caller.id, reason=reason
@@ -277,7 +286,7 @@ class RequestOperations:
         )
 
     def withdraw(self, caller: callers.Caller, request_id: str, reason: str = "") -> RequestOutcome:
-        """Take the caller's own request back.
+        """Withdraw the caller's own request.
 
         Raises:
             NotOwnRequest.
@@ -294,13 +303,13 @@ class RequestOperations:
     def review(
         self, caller: callers.Caller, request_id: str, reason: str, *, accepted: bool
     ) -> RequestOutcome:
-        """Say whether what another person did with break-glass was right; undoes nothing.
+        """Review what another person did with break-glass: accept it or not. This undoes nothing.
 
         Raises:
             OwnRequest.
         """
         row = self._demand(caller, steps.REVIEW_REQUEST, request_id)
-        command = request_slices.ReviewRequest(
+        command = break_glass.ReviewRequest(
             request_id=request_id,
             channel=row.channel,
             by=caller.id,
@@ -308,13 +317,13 @@ class RequestOperations:
             accepted=accepted,
         )
         return self._outcome(
-            request_id, self._run(request_slices.review_request, command, caller, row)
+            request_id, self._run(break_glass.review_request, command, caller, row)
         )
 
     def _demand(
         self, caller: callers.Caller, step: steps.Step, request_id: str
     ) -> rows.ChannelRequest:
-        """A request that the caller may decide about, on each channel that it concerns.
+        """Return a request, if the caller may decide about it on each channel that it affects.
 
         Raises:
             RequestNotFound, MissingPermission.
@@ -325,12 +334,13 @@ class RequestOperations:
         return row
 
     def _count_hosts(self, row: rows.ChannelRequest) -> int | None:
-        """How many hosts the plan would have now; None: it has no plan."""
+        """Count the hosts that the plan would have now; None: the request has no plan."""
         if row.seen is None or row.seen.hosts is None:
             return None
         is_rollback = row.kind == steps.ROLL_BACK.name
         now = bool(row.command.get("now"))
-        return self._operations.promotion.count_hosts(row.channel, rollback=is_rollback, now=now)
+        preview = self._operations.promotion.preview
+        return preview.count_hosts(row.channel, rollback=is_rollback, now=now)
 
     def _run(
         self,
@@ -349,7 +359,7 @@ class RequestOperations:
         self, caller: callers.Caller, row: rows.ChannelRequest, outdated: refusals.RequestOutdated
     ) -> None:
         """Record that the request expired or is void."""
-        command = request_slices.EndRequest(
+        command = deadlines.EndRequest(
             request_id=row.request_id,
             channel=row.channel,
             by=caller.id,
@@ -357,7 +367,7 @@ class RequestOperations:
             command=row.command,
             refusal=outdated.what,
         )
-        self._execute.run(request_slices.end_request, command, meta=caller.meta)
+        self._execute.run(deadlines.end_request, command, meta=caller.meta)
 
     def _outcome(
         self, request_id: str, position: model.Position, refusal: str = ""
@@ -372,11 +382,11 @@ class RequestOperations:
     def _carry_out(
         self, caller: callers.Caller, row: rows.ChannelRequest, command: request_slices.CarryRequest
     ) -> RequestOutcome:
-        """Do it as who asked for it, with the permissions that this person has now.
+        """Execute a request as the person who made it, with their current permissions.
 
         Raises:
-            RequestOutdated, RequestImpossible: it is void, and the log says so.
-            Those of what it asks for.
+            RequestOutdated, RequestImpossible: it is void, which was recorded.
+            The errors of the requested command.
         """
         asker = callers.Caller(
             principal=people.principal_of(self._reads)(row.by),
@@ -408,11 +418,11 @@ class RequestOperations:
         )
 
     def _runner(self, row: rows.ChannelRequest) -> Callable[[callers.Caller], object]:
-        """What carries out a request of this kind."""
-        channel, said, do = row.channel, row.command, self._operations
+        """Return the function that executes a request of this kind."""
+        channel, command, do = row.channel, row.command, self._operations
         match row.kind:
             case steps.PROMOTE.name:
-                promotion = decoders.convert(said, PromotionAsked)
+                promotion = decoders.convert(command, PromotionAsked)
                 return lambda asker: do.promotion.promote(
                     asker,
                     channel,
@@ -424,51 +434,53 @@ class RequestOperations:
                     start_at=promotion.start_at,
                 )
             case steps.ROLL_BACK.name:
-                back = decoders.convert(said, RollbackAsked)
+                back = decoders.convert(command, RollbackAsked)
                 return lambda asker: do.promotion.roll_back(asker, channel, **structs.asdict(back))
             case steps.EDIT_CHANNEL.name:
-                edit = decoders.convert(said, EditAsked)
+                edit = decoders.convert(command, EditAsked)
                 return lambda asker: do.channels.edit(
                     asker, channel, selector=edit.selector, policy=edit.policy
                 )
             case steps.PROTECT_CHANNEL.name:
-                change = decoders.convert(said, ProtectionAsked)
+                change = decoders.convert(command, ProtectionAsked)
                 return lambda asker: do.channels.protect(
                     asker, channel, change.protection, change.reason
                 )
             case steps.LIFT_QUARANTINE.name:
-                lifting = decoders.convert(said, LiftingAsked)
+                lifting = decoders.convert(command, LiftingAsked)
                 return lambda asker: do.quarantine.lift(
                     asker, channel, lifting.closure_hash, lifting.reason
                 )
             case steps.DELETE_CHANNEL.name:
-                return lambda asker: do.channels.delete(asker, channel, said["reason"])
+                return lambda asker: do.channels.delete(asker, channel, command["reason"])
             case steps.UNHOLD_CHANNEL.name:
-                return lambda asker: do.channels.unhold(asker, channel, said["reason"])
-        return self._of_stops(row.kind, said)
+                return lambda asker: do.channels.unhold(asker, channel, command["reason"])
+        return self._stops_runner(row.kind, command)
 
-    def _of_stops(self, kind: str, said: dict[str, Any]) -> Callable[[callers.Caller], object]:
+    def _stops_runner(
+        self, kind: str, command: dict[str, Any]
+    ) -> Callable[[callers.Caller], object]:
         do = self._operations
         match kind:
             case steps.END_FREEZE.name:
-                thaw = decoders.convert(said, ThawAsked)
+                thaw = decoders.convert(command, ThawAsked)
                 return lambda asker: do.freezes.end(asker, thaw.freeze_id, thaw.reason)
             case steps.CREATE_WINDOW.name:
-                made = decoders.convert(said, WindowAsked)
+                made = decoders.convert(command, WindowAsked)
                 return lambda asker: do.windows.create(asker, made.window, made.reason)
             case steps.EDIT_WINDOW.name:
-                edited = decoders.convert(said, WindowAsked)
+                edited = decoders.convert(command, WindowAsked)
                 return lambda asker: do.windows.replace(asker, edited.window, edited.reason)
             case steps.DELETE_WINDOW.name:
-                gone = decoders.convert(said, WindowDeletionAsked)
+                gone = decoders.convert(command, WindowDeletionAsked)
                 return lambda asker: do.windows.delete(asker, gone.window_id, gone.reason)
             case steps.SET_BUDGET.name:
-                budget = decoders.convert(said, BudgetAsked)
+                budget = decoders.convert(command, BudgetAsked)
                 return lambda asker: do.budgets.set(asker, **structs.asdict(budget))
             case steps.REMOVE_BUDGET.name:
-                budget = decoders.convert(said, BudgetAsked)
+                budget = decoders.convert(command, BudgetAsked)
                 return lambda asker: do.budgets.remove(asker, budget.budget_id)
             case steps.LABEL_HOST.name:
-                labels = decoders.convert(said, LabelsAsked)
+                labels = decoders.convert(command, LabelsAsked)
                 return lambda asker: do.hosts.label(asker, labels.host_id, labels.labels)
-        return lambda asker: do.rollouts.run_again(asker, kind, said)
+        return lambda asker: do.rollouts.run_again(asker, kind, command)

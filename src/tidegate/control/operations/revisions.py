@@ -1,4 +1,4 @@
-"""What people do to a revision: draft, change, propose, decide about it, delete it."""
+"""Draft, change, propose, approve, reject and delete revisions."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from tidegate.kernel import model, slices as kernel_slices
 
 
 class RevisionOutcome(Struct, frozen=True):
-    """A revision as an operation left it, also if it has changed since.
+    """A revision right after an operation; it may have changed since.
 
-    An update that removes the last finalizer shows the revision as it was when it was deleted.
+    If an update removes the last finalizer, this is the revision as it was when it was deleted.
     """
 
     position: model.Position
@@ -44,8 +44,8 @@ class RevisionOutcome(Struct, frozen=True):
 class RevisionOperations:
     """The verbs of a revision. Which permission a verb needs may depend on the revision.
 
-    Verbs on one package run one after the other, in the lane of the package. Else many of them at
-    once would move its row between each other's read and commit, until some run out of attempts.
+    Verbs on one package run one after the other, in the lane of the package. Concurrent ones would
+    change its row between each other's read and commit, until some run out of attempts.
 
     Raises:
         MissingPermission, InvalidName, RevisionNotFound, StaleVersion, Terminating,
@@ -83,9 +83,9 @@ class RevisionOperations:
         readiness_gates: tuple[str, ...] = (),
         files: ReceivedFiles | None = None,
     ) -> RevisionOutcome:
-        """Draft a revision: from nothing, or by the task init, clone, edit or upgrade.
+        """Draft a revision: empty, or by the task init, clone, edit or upgrade.
 
-        The repositories that tasks name must be readable: this is asked before they are read.
+        The caller must be allowed to read the repositories that tasks name.
 
         Raises:
             AlreadyExists, RepositoryNotFound, UpgradeConflict, InvalidFilePath, InvalidReference,
@@ -127,7 +127,7 @@ class RevisionOperations:
         readiness_gates: tuple[str, ...] | None = None,
         reason: str = "",
     ) -> RevisionOutcome:
-        """Change content, tasks, metadata and lifecycle at once; None leaves a part as it is.
+        """Change content, tasks, metadata and lifecycle at once; None keeps a part.
 
         Raises:
             Immutable, NotReady, ReasonRequired, NotProposer, InvalidFilePath, InvalidReference,
@@ -174,7 +174,7 @@ class RevisionOperations:
         digest: str,
         conditions: tuple[facts.Condition, ...],
     ) -> RevisionOutcome:
-        """Report what was found out about the content of a digest. Raises: DigestMismatch."""
+        """Report conditions of the content with this digest. Raises: DigestMismatch."""
         command = updates.SetConditions(
             name=name,
             by=caller.id,
@@ -187,14 +187,14 @@ class RevisionOperations:
     # ── review ──
 
     def propose(self, caller: callers.Caller, name: str, reason: str = "") -> RevisionOutcome:
-        """Ask for review of a draft; its content is frozen until then. Raises: NotReady."""
+        """Propose a draft for review; its content cannot change meanwhile. Raises: NotReady."""
         command = approvals.ProposeRevision(
             name=name, by=caller.id, expected_version=caller.expected_version, reason=reason
         )
         return self._run(approvals.propose_revision, command, caller)
 
     def withdraw(self, caller: callers.Caller, name: str, reason: str = "") -> RevisionOutcome:
-        """Take one's own proposal back. Raises: NotProposer."""
+        """Withdraw the caller's own proposal. Raises: NotProposer."""
         command = approvals.WithdrawProposal(
             name=name, by=caller.id, expected_version=caller.expected_version, reason=reason
         )
@@ -203,9 +203,9 @@ class RevisionOperations:
     def approve(
         self, caller: callers.Caller, name: str, digest: str, reason: str = ""
     ) -> RevisionOutcome:
-        """Approve the content of this digest; the approval that completes the quorum publishes.
+        """Approve the content with this digest; the last approval of the quorum publishes it.
 
-        Its bytes are read first: what is approved is there, and is what the digest says.
+        All bytes are read first, to check that they are stored and match the digest.
 
         Raises:
             DigestMismatch, SelfApproval, ContentDamaged.
@@ -235,7 +235,7 @@ class RevisionOperations:
     def propose_deletion(
         self, caller: callers.Caller, name: str, reason: str = ""
     ) -> RevisionOutcome:
-        """Ask that a published revision is deleted."""
+        """Propose the deletion of a published revision."""
         command = deletions.ProposeDeletion(
             name=name, by=caller.id, expected_version=caller.expected_version, reason=reason
         )
@@ -249,10 +249,10 @@ class RevisionOperations:
         return self._run(deletions.reject_deletion, command, caller)
 
     def delete(self, caller: callers.Caller, name: str) -> RevisionOutcome:
-        """Delete a revision for good; while finalizers hold it, it is terminating.
+        """Delete a revision permanently; it is terminating while it has finalizers.
 
         Raises:
-            StillReferenced: names only those references that the caller may read.
+            StillReferenced: names only the references that the caller may read.
         """
         command = deletions.DeleteRevision(
             name=name, by=caller.id, expected_version=caller.expected_version
@@ -278,7 +278,7 @@ class RevisionOperations:
     ) -> RevisionOutcome:
         place = names.parse(command.name)
         scope = scopes.repository_scope(place.repository)
-        caller.demand(permissions.STEP_OF[type(command)], scope)  # also if it does not exist
+        caller.demand(permissions.STEP_OF[type(command)], scope)  # even if it does not exist
         checked = permissions.with_permission_check(item, caller)
         return self._run_in_lane(place, checked, command, caller)
 
@@ -298,7 +298,7 @@ class RevisionOperations:
         return self._outcome(place.name, outcome)
 
     def _with_hosts(self, refusal: StillPinned, caller: callers.Caller) -> StillPinned:
-        """The refusal, with the hosts that run the release on channels that the caller may read."""
+        """Add to a refusal the hosts that run the release on channels that the caller may read."""
         may = caller.principal.may
         readable = [
             name for name in refusal.channels if may(roles.Verb.READ, scopes.channel_scope(name))
@@ -317,7 +317,7 @@ class RevisionOperations:
         """Raises: RevisionNotFound, HistoryTooLong."""
         found = revisions.find_revision(self._reads, name)
         receipt = outcome.receipt
-        if receipt is None:  # nothing was to be done
+        if receipt is None:  # nothing changed
             if found is None:
                 raise refusals.RevisionNotFound(name)
             return RevisionOutcome(found.revision.version, found)
@@ -329,10 +329,10 @@ class RevisionOperations:
         return RevisionOutcome(receipt.last, found)
 
     def _merge_upgrade(self, task: facts.Task) -> tuple[File, ...] | None:
-        """The files of an upgrade that is merged file by file; None: the task is none of these.
+        """Return the files of an upgrade that is merged file by file; None: another kind of task.
 
         Raises:
-            UpgradeConflict: names every path on which the strategy does not choose.
+            UpgradeConflict: names every path that the strategy does not resolve.
         """
         if not isinstance(task, facts.Upgrade) or task.strategy in merging.WHOLE:
             return None
@@ -348,7 +348,7 @@ class RevisionOperations:
 
 
 def package_lane(package: str) -> str:
-    """The lane of a package, by its full path."""
+    """Return the name of the lane of a package, given its full path."""
     return f"package {package}"
 
 

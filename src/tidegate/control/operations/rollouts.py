@@ -1,7 +1,6 @@
-"""What an operator does to a rollout: pause, resume, clear, retry, skip a host, override a gate,
-pass waves, abort.
+"""Pause, resume, clear, retry and abort rollouts, skip hosts and waves, override gates.
 
-Each runs alone in the rollout's lane, before the reports that wait there.
+Each verb runs alone in the rollout's lane, ahead of the reports that wait there.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from tidegate.domain.hosts import refusals, rows as host_rows
 from tidegate.domain.rollouts import (
     clearance,
     names,
-    report_slices,
     rows as rollout_rows,
+    skip_slices,
     slices as rollout_slices,
     states,
     wave_slices,
@@ -32,13 +31,13 @@ from tidegate.domain.rollouts import (
 from tidegate.errors import StaleVersion
 from tidegate.kernel import model, slices as kernel_slices
 
-# What bypasses something: on a protected channel it needs a second person.
+# Verbs that bypass a check: on a protected channel they need a second person.
 GUARDED: Final = (steps.RETRY_ROLLOUT, steps.OVERRIDE_GATE, steps.SKIP_WAVE, steps.PROMOTE_ALL)
 MAY_WAIT: Final = (*GUARDED, steps.CLEAR_ROLLOUT)
 
 
 def _bypasses(command: clearance.ClearRollout) -> bool:
-    """Giving a rollout up stops it, which takes one person."""
+    """Whether a clearance bypasses a failure. Abandoning a rollout only stops it."""
     return command.mode is not states.Clearance.ABANDON
 
 
@@ -54,7 +53,7 @@ for _, _item in _OF_KIND.values():
 
 
 class RolloutOperations:
-    """The verbs of a rollout. Each returns the log position at which it was done.
+    """The verbs of a rollout. Each returns the log position of the change.
 
     Raises:
         MissingPermission, RolloutUnknown, RolloutIsPruned, IllegalTransition, StaleVersion.
@@ -76,7 +75,7 @@ class RolloutOperations:
         self._guard = guard
 
     def pause(self, caller: callers.Caller, rollout_id: str, reason: str) -> model.Position:
-        """Send no order and start no wave until it is resumed."""
+        """Send no orders and start no wave until the rollout is resumed."""
         command = rollout_slices.PauseRollout(
             rollout_id=rollout_id,
             operator=caller.id,
@@ -88,7 +87,7 @@ class RolloutOperations:
         )
 
     def resume(self, caller: callers.Caller, rollout_id: str, reason: str) -> model.Position:
-        """Continue a paused rollout; a halted one is cleared instead."""
+        """Continue a paused rollout. A halted one needs ``clear``."""
         command = rollout_slices.ResumeRollout(
             rollout_id=rollout_id,
             operator=caller.id,
@@ -100,7 +99,7 @@ class RolloutOperations:
         )
 
     def abort(self, caller: callers.Caller, rollout_id: str, reason: str) -> model.Position:
-        """End it where it is: nothing more is dispatched."""
+        """End a rollout; no more orders are sent."""
         command = rollout_slices.AbortRollout(
             rollout_id=rollout_id,
             operator=caller.id,
@@ -119,7 +118,7 @@ class RolloutOperations:
         reason: str,
         host_ids: tuple[str, ...] = (),
     ) -> model.Position:
-        """Decide about a rollout that stopped: try again, waive hosts, or give it up.
+        """Clear a halted rollout: retry hosts, waive them, or abandon the rollout.
 
         Raises:
             RollbackRunning, HostNotInRollout.
@@ -129,7 +128,7 @@ class RolloutOperations:
     def retry(
         self, caller: callers.Caller, rollout_id: str, reason: str, host_ids: tuple[str, ...] = ()
     ) -> model.Position:
-        """Try the failed and reverted hosts of a rollout that stopped again: all, or these.
+        """Retry the failed and reverted hosts of a halted rollout: all, or these.
 
         Raises:
             RollbackRunning.
@@ -141,8 +140,8 @@ class RolloutOperations:
     def skip(
         self, caller: callers.Caller, rollout_id: str, host_id: str, reason: str
     ) -> model.Position:
-        """Continue without a host that has no order, has not taken it, or waits for a reboot; or
-        let other late hosts go after a late one failed.
+        """Continue without a host that has no order, has not accepted it, or waits for a reboot. Or
+        release the other late hosts after a late host failed.
 
         Raises:
             HostNotInRollout, HostUnderWay.
@@ -153,7 +152,7 @@ class RolloutOperations:
         known = self._reads.find(host_rows.record_key(rollout_id, host_id), host_rows.HostRecord)
         if wave is None and known is None:
             raise refusals.HostNotInRollout(rollout_id, host_id)
-        command = report_slices.SkipHostByHand(
+        command = skip_slices.SkipHostByHand(
             rollout_id=rollout_id,
             host_id=host_id,
             wave=wave or 0,
@@ -162,7 +161,7 @@ class RolloutOperations:
             expected_version=caller.expected_version,
         )
         return self._run(
-            steps.SKIP_HOST, caller, rollout_id, report_slices.skip_host_by_hand, command
+            steps.SKIP_HOST, caller, rollout_id, skip_slices.skip_host_by_hand, command
         )
 
     def override(
@@ -173,7 +172,7 @@ class RolloutOperations:
         reason: str,
         until: datetime | None = None,
     ) -> model.Position:
-        """Let the rollout pass a gate, until a time or to its end."""
+        """Let the rollout pass a gate, until a time or until it ends."""
         command = rollout_slices.OverrideGate(
             rollout_id=rollout_id,
             gate=gate,
@@ -189,7 +188,7 @@ class RolloutOperations:
     def continue_wave(
         self, caller: callers.Caller, rollout_id: str, reason: str = ""
     ) -> model.Position:
-        """Let the next wave go, which waits for a person.
+        """Start the next wave, which waits for a person.
 
         Raises:
             NothingToContinue.
@@ -207,8 +206,8 @@ class RolloutOperations:
     def skip_wave(
         self, caller: callers.Caller, rollout_id: str, wave: str, reason: str
     ) -> model.Position:
-        """Continue without a wave, which is named, or numbered from 1. Its hosts without an order
-        get none of this rollout.
+        """Continue without a wave, given by name or by number from 1. Its hosts that have no order
+        do not get one in this rollout.
 
         Raises:
             WaveNotFound, WavePassed.
@@ -223,7 +222,7 @@ class RolloutOperations:
         return self._run(steps.SKIP_WAVE, caller, rollout_id, wave_slices.skip_wave, command)
 
     def promote_all(self, caller: callers.Caller, rollout_id: str, reason: str) -> model.Position:
-        """Let every wave go now. Gates, budgets and soaks stay."""
+        """Start all waves now. Gates, budgets and soaks still apply."""
         command = wave_slices.PromoteAll(
             rollout_id=rollout_id,
             operator=caller.id,
@@ -235,7 +234,7 @@ class RolloutOperations:
     def run_again(
         self, caller: callers.Caller, kind: str, arguments: dict[str, Any]
     ) -> model.Position:
-        """Carry out what a request of this kind asked for."""
+        """Execute what a request of this kind asked for."""
         step, item = _OF_KIND[kind]
         command = decoders.convert(arguments, item.command)
         return self._run(step, caller, arguments["rollout_id"], item, command)
@@ -271,7 +270,7 @@ class RolloutOperations:
     ) -> model.Position:
         channel = names.channel_of(rollout_id)
         caller.demand(step, scopes.channel_scope(channel))
-        before = self._demand(rollout_id).version  # an unknown rollout is refused before it waits
+        before = self._demand(rollout_id).version  # raises before waiting for the lane
 
         def run(by: callers.Caller) -> CommandOutcome:
             return self._lanes.run(rollout_id, lambda: self._execute(item, command, by))

@@ -1,4 +1,4 @@
-"""What an operator does to a subscription: create, edit, delete, test, skip, replay."""
+"""Create, edit, delete, test, skip and replay subscriptions."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from tidegate.errors import StaleVersion
 from tidegate.kernel.model import Position, at_most
 
 SUBSCRIPTIONS_MAX: Final = 64
-ROTATION_OVERLAP: Final = timedelta(hours=24)  # in which the previous secret signs as well
+ROTATION_OVERLAP: Final = timedelta(hours=24)  # in which the previous secret signs, too
 EDITS_MAX: Final = 5  # attempts of one edit, while others edit the subscription
 DROPS_MAX: Final = 1_000  # commits that a deletion may take
 
 
 class NewTarget(Struct, frozen=True, kw_only=True):
-    """Where messages shall go."""
+    """The target that a new subscription sends to."""
 
     url: str = ""
     to: tuple[str, ...] = ()  # mail addresses
@@ -36,26 +36,26 @@ class NewTarget(Struct, frozen=True, kw_only=True):
 
 
 class ChangedSubscription(Struct, frozen=True, kw_only=True):
-    """A subscription, and where the log records its change."""
+    """A subscription, and the log position of its change."""
 
     subscription: rows.Subscription
     version: Position
     position: Position
-    secret: str = ""  # that the server made; it is not shown again
+    secret: str = ""  # made by the server; it is shown only once
 
 
 class AskedSubscription(Struct, frozen=True, kw_only=True):
-    """What a caller asked for, with a MAC of the address instead of the address."""
+    """What identifies a repeated creation, with a MAC instead of the address."""
 
     command: slices.CreateSubscription
     address: str
 
 
 class AskedEdit(Struct, frozen=True, kw_only=True):
-    """What a caller asked to change; None: as it is. By it a repeat is known."""
+    """What identifies a repeated edit; None: not changed."""
 
     name: str
-    target: str  # a MAC of it; empty: as it is
+    target: str  # a MAC of it; empty: not changed
     events: tuple[str, ...] | None
     min_severity: states.Severity | None
     scopes: tuple[str, ...] | None
@@ -105,7 +105,7 @@ class SubscriptionOperations:
         min_severity: states.Severity = states.Severity.INFO,
         scopes: tuple[str, ...],
     ) -> ChangedSubscription:
-        """Tell a target of these events from now on.
+        """Notify a target of these events from now on.
 
         Raises:
             SubscriptionExists, InvalidSubscription, InvalidScope, DestinationRefused.
@@ -144,9 +144,9 @@ class SubscriptionOperations:
         scopes: tuple[str, ...] | None = None,
         rotate_secret: bool = False,
     ) -> ChangedSubscription:
-        """Change what is given, and enable the subscription if it was disabled.
+        """Change the given members, and enable the subscription if it was disabled.
 
-        A rotation makes a new secret for a webhook. For a day both secrets sign.
+        A rotation makes a new secret for a webhook. Both secrets sign for a day.
 
         Raises:
             SubscriptionNotFound, InvalidSubscription, InvalidScope, DestinationRefused.
@@ -189,14 +189,14 @@ class SubscriptionOperations:
                 min_severity=min_severity or row.min_severity,
                 scopes=row.scopes if scopes is None else scopes,
                 address_id=new_id or row.address_id,
-                expected_version=found.version,  # the address is erased with what names it
+                expected_version=found.version,  # the old address is erased when no row names it
             )
             try:
                 outcome = self._execute(slices.edit_subscription, command, caller, asked=asked)
             except StaleVersion:
                 if seen is not None or not left:
                     raise
-                if new_id:  # it was completed from an address that is no longer used
+                if new_id:  # it was made from an address that has changed meanwhile
                     self._addresses.erase(new_id, caller.meta)
                 continue
             changed = self._changed(name, outcome.position, made)
@@ -206,7 +206,7 @@ class SubscriptionOperations:
         raise AssertionError("the last attempt raises")
 
     def delete(self, caller: callers.Caller, name: str) -> Position:
-        """Tell nobody any more; what waits is dropped, and the address is erased.
+        """Delete a subscription: drop its waiting notices, and erase its address.
 
         Raises:
             SubscriptionNotFound.
@@ -222,7 +222,7 @@ class SubscriptionOperations:
         return outcome.position
 
     def skip(self, caller: callers.Caller, name: str, reason: str) -> Position:
-        """Give up the first notice that waits, so that the next one is sent.
+        """Drop the first waiting notice, so that the next one is sent.
 
         Raises:
             SubscriptionNotFound, NothingWaits.
@@ -232,7 +232,7 @@ class SubscriptionOperations:
         return self._execute(slices.skip_notice, command, caller).position
 
     def replay(self, caller: callers.Caller, name: str, after: Position) -> Position:
-        """Queue again what happened after a position of the log.
+        """Queue again what happened after a log position.
 
         Raises:
             SubscriptionNotFound, InvalidSubscription.
@@ -245,7 +245,7 @@ class SubscriptionOperations:
         return self._execute(slices.replay_notices, command, caller, asked=asked).position
 
     def test(self, caller: callers.Caller, name: str) -> TargetAnswer:
-        """Send a message that says it is a test, now and past the queue.
+        """Send a test message at once, bypassing the queue.
 
         Raises:
             SubscriptionNotFound.
@@ -264,14 +264,14 @@ class SubscriptionOperations:
     # ── reads ──
 
     def list_readable(self, caller: callers.Caller) -> list[Found[rows.Subscription]]:
-        """The subscriptions of which the caller may read some scope."""
+        """List the subscriptions with a scope that the caller may read."""
         found = self._reads.range(rows.SUBSCRIPTIONS, limit=SUBSCRIPTIONS_MAX)
         return [item for item in found if self.may_read(caller, item.row)]
 
     def get(
         self, caller: callers.Caller, name: str
     ) -> tuple[Found[rows.Subscription], rows.NoticeQueue]:
-        """A subscription and its queue: the caller may read one of its scopes.
+        """Return a subscription and its queue, if the caller may read one of its scopes.
 
         Raises:
             SubscriptionNotFound.
@@ -284,12 +284,12 @@ class SubscriptionOperations:
         return found, self.queue(name)
 
     def queue(self, name: str) -> rows.NoticeQueue:
-        """The queue of a subscription, empty if it has just been deleted."""
+        """Return the queue of a subscription; it is empty if it was just deleted."""
         found = self._reads.find(rows.queue_key(name), rows.NoticeQueue)
         return rows.NoticeQueue(name=name) if found is None else found.row
 
     def queues(self) -> list[rows.NoticeQueue]:
-        """All queues."""
+        """Return all queues."""
         return [item.row for item in self._reads.range(rows.QUEUES, limit=SUBSCRIPTIONS_MAX)]
 
     @staticmethod
@@ -341,7 +341,7 @@ class SubscriptionOperations:
             url=given.url or before.url,
             to=given.to or before.to,
             secret=given.secret or before.secret,
-            previous_secret=before.previous_secret,  # an overlap goes on
+            previous_secret=before.previous_secret,  # an overlap continues
             previous_until=before.previous_until,
         )
         if rotate_secret and not given.secret:

@@ -1,4 +1,4 @@
-"""What an operator does to a target: test it."""
+"""Test targets."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.kernel.model import Position
 
 
 class TargetTest(Struct, frozen=True):
-    """What a target answered, or what is wrong with it. ``position`` is that of the log."""
+    """A target's response, or what is wrong with it, and the log position."""
 
     ok: bool
     detail: str
@@ -30,7 +30,7 @@ class TargetOperations:
         self._log = log
 
     def test(self, caller: callers.Caller, name: str) -> TargetTest:
-        """Try a target without giving it work. Nothing is recorded.
+        """Test a target without sending it an effect. Nothing is recorded.
 
         Raises:
             MissingPermission, TargetUnknown.

@@ -1,11 +1,11 @@
-"""Files on their way in: bytes are stored first, raw or with a request, then a revision names them.
+"""Uploads: bytes are stored first, raw or inside a request, then a revision names them.
 
-    PUT …/uploads/{sha256} ──▶ temporary file ──▶ the digest fits ──▶ a blob, and a receipt
+    PUT …/uploads/{sha256} ──▶ temporary file ──▶ the digest matches ──▶ a blob, and a receipt
     files of a revision    ──▶ text, base64, references, receipts  ──▶ a manifest
 
 A receipt names stored bytes for the user who sent them, in one repository, for 12 hours. It is
-needed because a hash alone must not give anyone the bytes that another person stored. The server
-keeps nothing about an upload but its blob: a receipt is proved by its MAC.
+needed because knowing a hash must not be enough to get the bytes that another person stored. The
+server stores only the blob; a MAC proves the receipt.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tidegate.domain.content.limits import ContentLimits
 from tidegate.domain.packages import refusals, rows
 from tidegate.errors import Invalid, Refused, Unavailable
 
-UPLOADS_MAX: Final = 16  # under way at once
-# Well within the 24 hours for which a put keeps a blob: what a receipt names is not collected.
+UPLOADS_MAX: Final = 16  # at the same time
+# Well below the 24 hours for which a put protects a blob, so what a receipt names is not collected.
 RECEIPT_KEPT: Final = timedelta(hours=12)
 PURPOSE: Final = "uploads"
 
@@ -56,13 +56,13 @@ class UploadUnknown(Refused):
 
 
 class UploadsBusy(Unavailable):
-    """As many uploads are under way as this server takes at once; nothing was stored."""
+    """Too many uploads are in progress on this server; nothing was stored."""
 
     code = "uploads_busy"
 
 
 class StoredUpload(Struct, frozen=True):
-    """Bytes that are stored. ``upload`` names them among the files of a revision."""
+    """Stored bytes. ``upload`` is the receipt that names them in the files of a revision."""
 
     sha256: str
     bytes: int
@@ -71,17 +71,17 @@ class StoredUpload(Struct, frozen=True):
 
 
 class UploadedFile(Struct, frozen=True):
-    """A file whose bytes were stored before: its path, and the receipt."""
+    """A file whose bytes are already stored: its path, and the receipt."""
 
     path: str
     upload: str
     executable: bool = False
-    sha256: str | None = None  # as announced; None: as the receipt says
+    sha256: str | None = None  # as announced; None: take it from the receipt
     bytes: int | None = None
 
 
 class ReceivedFiles(Struct, frozen=True):
-    """Files that came with a request: their bytes, or where their bytes are."""
+    """The files of a request: their bytes, or where their bytes are."""
 
     contents: Mapping[str, bytes]  # by path
     references: tuple[entries.File, ...] = ()
@@ -90,7 +90,7 @@ class ReceivedFiles(Struct, frozen=True):
 
 
 class Upload:
-    """One upload under way. ``cancel`` it in any case: after ``finish`` that does nothing more."""
+    """An upload in progress. Always ``cancel`` it at the end: that is safe after ``finish``."""
 
     def __init__(self, uploads: UploadOperations, draft: BlobDraft, place: _UploadPlace) -> None:
         self._uploads = uploads
@@ -126,7 +126,7 @@ class Upload:
 
 
 class _UploadPlace(Struct, frozen=True):
-    """Whose bytes these are, and for what."""
+    """The user and repository that uploaded bytes belong to."""
 
     repository: str
     user_id: str
@@ -134,7 +134,7 @@ class _UploadPlace(Struct, frozen=True):
 
 
 class UploadOperations:
-    """Takes in files, within the limits of the settings."""
+    """Receives files, within the limits of the settings."""
 
     def __init__(
         self, reads: Reads, blobs: Blobs, secrets: Secrets, limits: ContentLimits, clock: Clock
@@ -150,7 +150,7 @@ class UploadOperations:
     def begin(
         self, caller: callers.Caller, repository: str, sha256: str, announced: int | None
     ) -> Upload:
-        """Take in the bytes of a file.
+        """Begin to receive the bytes of a file.
 
         Raises:
             MissingPermission, RepositoryNotFound, ContentTooLarge, UploadsBusy.
@@ -181,7 +181,7 @@ class UploadOperations:
             self._under_way -= 1
 
     def receipt(self, place: _UploadPlace, size: int) -> StoredUpload:
-        """What proves for some hours that this user stored these bytes for this repository."""
+        """Make the receipt that proves that this user stored these bytes for this repository."""
         expires = int((self._clock() + RECEIPT_KEPT).timestamp())
         text = f"{place.sha256}.{size}.{expires}"
         return StoredUpload(
@@ -194,7 +194,7 @@ class UploadOperations:
     def store(
         self, caller: callers.Caller, repository: str, files: ReceivedFiles
     ) -> tuple[entries.File, ...]:
-        """Make all files durable, and the manifest that names them.
+        """Store all files durably, and the manifest that names them.
 
         Raises:
             InvalidFilePath, InvalidReference, ContentTooLarge, UploadUnknown, UploadMismatch.

@@ -1,4 +1,4 @@
-"""What an operator does to a maintenance window: create, edit and delete it, and look ahead."""
+"""Create, edit and delete maintenance windows, and list their occurrences."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Occurrence(msgspec.Struct, frozen=True, kw_only=True):
 
     starts_at: datetime
     ends_at: datetime
-    starts: str  # as people in the zone say it
+    starts: str  # in the local time of the zone
     ends: str
     zone: str
 
@@ -58,7 +58,7 @@ class WindowOperations:
     def create(
         self, caller: callers.Caller, window: facts.WindowSpec, reason: str
     ) -> model.Position:
-        """Allow orders only at some times, or deny them; returns the log position.
+        """Create a window that allows or denies orders at some times; return the log position.
 
         Raises:
             MalformedWindow, ChannelNotFound, WindowExists, LimitExceeded.
@@ -79,7 +79,7 @@ class WindowOperations:
     def edit(
         self, caller: callers.Caller, window_id: str, changes: dict[str, Any], reason: str
     ) -> model.Position:
-        """Change some members of a window; returns the log position.
+        """Change some members of a window; return the log position.
 
         Raises:
             MalformedWindow, ChannelNotFound, WindowNotFound, StaleVersion.
@@ -116,12 +116,12 @@ class WindowOperations:
     def replace(
         self, caller: callers.Caller, window: facts.WindowSpec, reason: str
     ) -> model.Position:
-        """Give a window all of these members; as ``edit``."""
+        """Replace all members of a window; return the log position. Raises: as ``edit``."""
         members = {name: getattr(window, name) for name in facts.WindowSpec.__struct_fields__}
         return self.edit(caller, members.pop("window_id"), members, reason)
 
     def delete(self, caller: callers.Caller, window_id: str, reason: str) -> model.Position:
-        """Remove a window; returns the log position.
+        """Delete a window; return the log position.
 
         Raises:
             WindowNotFound, StaleVersion.
@@ -161,7 +161,7 @@ class WindowOperations:
         channels: set[str],
         check: Callable[[], object] = lambda: None,
     ) -> model.Position:
-        """Decide the command; if it loosens something on these channels, as the guard allows."""
+        """Execute the command; through the guard if it loosens something on these channels."""
 
         def run(by: callers.Caller) -> CommandOutcome:
             return self._execute(item, command, by)
@@ -180,7 +180,7 @@ class WindowOperations:
         return self._guard.run(caller, verb, run, earlier).position
 
     def _covered(self, window: facts.WindowSpec) -> set[str]:
-        """The channels that a window covers, or would if they had hosts."""
+        """Return the channels that a window covers, or would cover if they had hosts."""
         fleet = self._reads.find(fleet_rows.fleet_key(), fleet_rows.Fleet)
         return {
             scope.channel
@@ -189,8 +189,8 @@ class WindowOperations:
         }
 
     def _widened(self, window: facts.WindowSpec) -> set[str]:
-        """The channels to which a window gives more time: it allows orders, and so does another
-        one. The first allow window of a channel takes time from it.
+        """Return the channels that get more time by this window: it allows orders, and another
+        window does, too. The first allow window of a channel reduces its time.
         """
         if window.kind is not facts.WindowKind.ALLOW:
             return set()
@@ -215,7 +215,7 @@ class WindowOperations:
     def list_next(
         self, window_id: str, count: int, host_id: str | None = None
     ) -> tuple[Occurrence, ...]:
-        """The occurrences of a window that last now or come next; of a host: in its zone.
+        """List the current and next occurrences of a window; for a host, in its time zone.
 
         Raises:
             WindowNotFound, HostNotFound.
@@ -234,16 +234,16 @@ class WindowOperations:
         return self._list_next(found.row, labels, count)
 
     def check(self, window: facts.WindowSpec, count: int) -> tuple[Occurrence, ...]:
-        """The occurrences that a window would have, without writing it. Raises: MalformedWindow."""
+        """List the occurrences that a window would have, without storing it. Raises:
+        MalformedWindow.
+        """
         checks.check_window(window)
         return self._list_next(window, {}, count)
 
     def _list_next(
         self, window: facts.WindowSpec, labels: dict[str, str], count: int
     ) -> tuple[Occurrence, ...]:
-        zone = (
-            evaluation.zone_of(window, labels) or "UTC"
-        )  # of no host: as a host in UTC would have it
+        zone = evaluation.zone_of(window, labels) or "UTC"  # without a host: in UTC
         return tuple(
             Occurrence(
                 starts_at=start,

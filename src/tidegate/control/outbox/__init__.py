@@ -1,1 +1,1 @@
-"""Work outside that commits asked for: sent to targets at least once, then reconciled."""
+"""The outbox: send effects to targets at least once, then reconcile."""

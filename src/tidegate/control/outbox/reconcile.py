@@ -1,14 +1,14 @@
-"""The reconciler: it looks at the world and at our own rows, and says where they part.
+"""The reconciler: compares external systems with our rows, and records the differences.
 
     for each scope      ACTUAL row = its history?      no: refuse, touch nothing
-    for each operation  observe, judge                 confirmed  complete what was never heard of
-                                                       adrift     note it, have it repeated if safe
-                                                       conflict   keep what was seen as evidence
+    for each operation  observe, judge                 confirmed  complete an unanswered intent
+                                                       adrift     record, repeat if it is safe
+                                                       conflict   store the observation as evidence
                                                                   without authority, and refuse;
                                                                   pin and confidence stay
-    what is overdue     attempted again, same key
+    what is overdue     retry with the same key
 
-A second pass over an unchanged world appends nothing.
+A second pass with nothing changed appends nothing.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tidegate.domain.releases.evidence import KeepEvidence
 from tidegate.errors import AttemptsExhausted, TooLarge
 from tidegate.kernel import codec, folds as kernel_folds, model, slices, store
 
-# Twice a lease: a worker that died has been replaced by then, if there is another.
+# Twice a lease: by then another worker has taken over from one that died.
 OVERDUE_SECONDS = 60.0
-FULL_PASS = timedelta(hours=1)  # between two looks at scopes that owe nothing
+FULL_PASS = timedelta(hours=1)  # between two checks of scopes without due effects
 COMPARISONS_MAX = 8
 HISTORY_PAGE = 500
 HISTORY_MAX = 100_000  # facts of a scope that are replayed in one pass
@@ -51,7 +51,7 @@ class ScopeHistoryTooLong(TooLarge):
 
 
 class ReconcileResult(Struct, frozen=True):
-    """What one pass did: how many scopes it saw and how many facts it had to append."""
+    """The result of a pass: how many scopes it checked and how many facts it appended."""
 
     scopes: int = 0
     appended: int = 0
@@ -60,7 +60,7 @@ class ReconcileResult(Struct, frozen=True):
 
 
 class Reconciler:
-    """Looks at every scope that ever owed an effect, and hourly at all other scopes, too."""
+    """Checks every scope that ever had an effect, and hourly all other scopes, too."""
 
     def __init__(
         self,
@@ -73,14 +73,14 @@ class Reconciler:
         self._control = worker.control
         self._overdue = timedelta(seconds=overdue_seconds)
         self._history_max = history_max
-        self._all_seen_at: datetime | None = None  # None: not since this process started
+        self._all_seen_at: datetime | None = None  # None: not yet in this process
 
     def run_once(self) -> ReconcileResult:
-        """One pass.
+        """Run one pass.
 
         Raises:
-            Unavailable, Unknown, Conflict: it is not complete; the next one starts again.
-            HistoryTooLong: some scope could not be compared; all others were gone over.
+            Unavailable, Unknown, Conflict: the pass is incomplete; the next one starts again.
+            HistoryTooLong: a scope could not be compared; all others were checked.
         """
         total = ReconcileResult()
         too_long: ScopeHistoryTooLong | None = None
@@ -105,7 +105,7 @@ class Reconciler:
         return total
 
     def reconcile(self, scope: str) -> ReconcileResult:
-        """One scope: its row against its history, then each operation against the world.
+        """Check one scope: its row against its history, then each operation against its target.
 
         Raises:
             HistoryTooLong.
@@ -127,9 +127,9 @@ class Reconciler:
     # ── the registry's row against its history ──
 
     def _compare(self, scope: str) -> tuple[release_rows.Actual | None, bool, int]:
-        """The row as it is, whether its history says otherwise, and how many facts that took.
+        """Return the row, whether its history contradicts it, and how many facts were appended.
 
-        Row and history are not read at one moment, so the row is read on both sides of it.
+        Row and history are not read at one moment, so the row is read before and after the history.
         """
         key = release_rows.actual_key(scope)
         for _ in range(COMPARISONS_MAX):
@@ -149,10 +149,10 @@ class Reconciler:
         return actual, command.differs, self._append(reconciliation.reconcile_actual, command)
 
     def _replayed(self, scope: str) -> release_rows.Actual | None:
-        """The row that the scope's history makes, by the very fold that wrote it.
+        """Compute the row from the scope's history, with the fold that wrote it.
 
         Raises:
-            HistoryTooLong: half a history would make another row, and a drift that is none.
+            HistoryTooLong: an incomplete history would give another row, and report a false drift.
         """
         vocabulary = self._control.folds.vocabulary
         types = frozenset(fact.__name__ for fact in release_folds.release_actual.reads)
@@ -185,7 +185,7 @@ class Reconciler:
         actual: release_rows.Actual | None,
         differs: bool,
     ) -> tuple[states.ReconciliationFinding | None, int]:
-        """What was found, None if nothing can be seen, and how many facts that took."""
+        """Return the finding, None if it cannot be observed, and how many facts were appended."""
         target = self._worker.targets.get(operation)
         if target is None:
             return None, 0
@@ -216,7 +216,7 @@ class Reconciler:
             signature=observation.signature,
             repairable=wanted and not differs,
         )
-        # Evidence first: what was refused is not looked at again, so it must be there by then.
+        # Evidence first: a refused operation is not checked again, so it must have evidence.
         kept = (
             self._keep(command, observation)
             if finding is states.ReconciliationFinding.CONFLICTING
@@ -227,7 +227,7 @@ class Reconciler:
     def _keep(
         self, command: reconciliation.ReconcileEffect, observation: reconciliation.Observation
     ) -> int:
-        """Keep what conflicts, for an operator to look at; the same thing is kept once."""
+        """Store a conflicting observation for an operator; equal ones are stored once."""
         evidence = KeepEvidence(
             scope=command.scope,
             source=ACTOR,
@@ -242,7 +242,7 @@ class Reconciler:
         return self._append(registry.BUILT_IN.keep_evidence, evidence)
 
     def _hasten(self, scope: str, found: dict[str, states.ReconciliationFinding | None]) -> int:
-        """Attempt what should have been attempted long ago, unless the evidence conflicts."""
+        """Retry overdue effects, unless the evidence conflicts."""
         (record,) = self._control.store.get(outbox_rows.queue_key(scope))
         assert record is not None, "a queue is never deleted"
         queue = codec.decode(record.data, outbox_rows.Queue)
@@ -261,7 +261,7 @@ class Reconciler:
         return len(outcome.facts)
 
     def _all_scopes(self) -> Iterator[str]:
-        """Every registered scope, and those that owe effects but have lost their row."""
+        """Yield all registered scopes, and those with effects whose row was lost."""
         seen = set()
         for record in store.rows(self._control.store, release_rows.ACTUAL.name):
             scope = codec.decode(record.data, release_rows.Actual).scope

@@ -1,12 +1,12 @@
-"""The worker of the outbox: it does outside what commits have asked for, at least once.
+"""The sender of the outbox: delivers the intents of commits to targets, at least once.
 
-    due? ─▶ claim the scope ─▶ target.perform(key) ─▶ record the outcome ─▶ give the scope back
+    due? ─▶ claim the scope ─▶ target.perform(key) ─▶ record the outcome ─▶ release the scope
                a lease            always the same key     a fact
 
-A crash between any two steps loses nothing: what was not recorded is done again with the same key,
-by whoever claims the scope when the lease has run out. One scope is worked on by one worker at a
-time, in the order in which its intents were asked for. Nothing here is part of a commit that
-somebody else made: an intent says what is wanted, a later fact what became of it.
+A crash between any two steps loses nothing: an effect without a recorded outcome is repeated with
+the same key by the next worker that claims the scope, after the lease has expired. One worker at a
+time works on a scope, in the order of its intents. The outcome is not part of the commit that
+caused the intent; it is recorded as a later fact.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from tidegate.kernel.collections import entry
 
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 1.0
-BATCH_MAX = 64  # scopes worked on before anything else gets a turn
-SCANNED_MAX = 1_000  # due scopes looked at in one round, most of them others' work
+BATCH_MAX = 64  # scopes per round
+SCANNED_MAX = 1_000  # due scopes read per round, most of them claimed by others
 PAGE = 100
 
 ACTOR = "outbox-worker"
@@ -39,7 +39,7 @@ Answer = TypeVar("Answer")
 
 
 class Attempted(Struct, frozen=True):
-    """One attempt that was made and recorded."""
+    """An attempt that was made and recorded."""
 
     scope: str
     intent_id: str
@@ -48,10 +48,10 @@ class Attempted(Struct, frozen=True):
 
 
 class OutboxSender:
-    """Attempts what is due, through the target of each operation.
+    """Attempts due intents, through the target of each operation.
 
     Raises:
-        InvalidInput: some target may take longer than the lease lasts.
+        InvalidInput: a target's timeout is longer than the lease.
     """
 
     def __init__(
@@ -87,20 +87,20 @@ class OutboxSender:
         poll_seconds: float = POLL_SECONDS,
         wait: Callable[[Event, float], object] = Event.wait,
     ) -> None:
-        """Work until told to stop; what is being attempted then is finished and recorded.
+        """Run until ``stop``; a current attempt is finished and recorded.
 
-        Surroundings that fail are waited for; any other error ends the worker, loudly.
+        Errors of the store are retried; any other error is raised.
         """
         while not stop.is_set():
             try:
                 idle = not self.work(stop)
             except (errors.Unavailable, errors.Unknown, errors.Conflict):
-                idle = True  # nothing is lost: it is due until its outcome is recorded
+                idle = True  # nothing is lost: an intent is due until its outcome is recorded
             if idle:
                 wait(stop, poll_seconds)
 
     def work(self, stop: Event | None = None, *, limit: int = BATCH_MAX) -> tuple[Attempted, ...]:
-        """One round: an attempt in each scope that is due and that nobody else works on."""
+        """Run one round: an attempt in each due scope that no other worker has claimed."""
         made: list[Attempted] = []
         for scope in self._due():
             if len(made) >= min(limit, BATCH_MAX) or (stop is not None and stop.is_set()):
@@ -110,7 +110,7 @@ class OutboxSender:
         return tuple(made)
 
     def _due(self) -> Iterator[str]:
-        """The scopes whose first intent is due, longest first."""
+        """Yield the scopes whose first intent is due, longest due first."""
         now = codec.time_text(self.control.clock())
         after = ""
         for _ in range(SCANNED_MAX // PAGE):
@@ -129,10 +129,10 @@ class OutboxSender:
     # ── one attempt ──
 
     def attempt(self, scope: str) -> Attempted | None:
-        """Attempt the first intent of a scope; None: it is not due, or another worker is at it.
+        """Attempt the first intent of a scope; None: not due, or claimed by another worker.
 
         Raises:
-            Unavailable, Unknown, Conflict: the outcome is not recorded; it stays due.
+            Unavailable, Unknown, Conflict: the outcome was not recorded; the intent stays due.
         """
         token = self._token()
         lease = f"outbox/{scope}"
@@ -146,8 +146,8 @@ class OutboxSender:
         try:
             attempted = self._under(held, scope)
         except errors.TidegateError:
-            # Not for other exceptions: a worker that does not know what it did keeps the scope
-            # closed until the lease has run out.
+            # Not for other exceptions: the effect is unknown then, so the scope stays claimed until
+            # the lease expires.
             self._leases.release(lease, token, now=self.control.clock())
             raise
         self._leases.release(lease, token, now=self.control.clock())
@@ -158,7 +158,7 @@ class OutboxSender:
         (record,) = store.get(rows.queue_key(scope))
         queue = None if record is None else codec.decode(record.data, rows.Queue)
         if queue is None or queue.next_attempt_at is None or queue.next_attempt_at > now:
-            return None  # somebody was here between our look and our lease
+            return None  # another worker was faster
         first = queue.waiting[0]
         asked, became = store.get(
             rows.intent_key(first.intent_id), rows.delivery_key(first.intent_id)
@@ -179,7 +179,7 @@ class OutboxSender:
         return Attempted(scope, first.intent_id, intent.idempotency_key, outcome)
 
     def _has_time(self, held: leases.HeldLease, target: Target) -> bool:
-        """Whether the attempt will be over before another worker may claim the scope."""
+        """Whether the attempt will end before another worker may claim the scope."""
         over = self.control.clock() + timedelta(seconds=target.timeout_seconds)
         return over < held.expires_at
 
@@ -205,19 +205,19 @@ class OutboxSender:
 
 
 class EffectFailed(errors.Unavailable):
-    """The external system did not do it; nothing was recorded. Ask again with the same key."""
+    """The external system did not do it; nothing was recorded. Retry with the same key."""
 
     code = "effect_failed"
 
 
 class EffectRefused(errors.Refused):
-    """The external system says no, and no repetition could mend it; nothing was recorded."""
+    """The external system refused it, and a retry would not help; nothing was recorded."""
 
     code = "effect_refused"
 
 
 class NotObserved(errors.Refused):
-    """The external system is not as the effect would have made it; nothing was recorded."""
+    """The external system does not show the effect; nothing was recorded."""
 
     code = "not_observed"
 
@@ -225,11 +225,11 @@ class NotObserved(errors.Refused):
 def perform_then_record(
     target: Target, key: str, effect: Effect, record: Callable[[reconciliation.Observation], Answer]
 ) -> Answer:
-    """Have the effect, look at it, then commit state and event with what was seen as evidence.
+    """Perform the effect, observe it, then commit state and event with the observation as evidence.
 
-    ``record`` makes that commit, under an idempotency key of its own made of ``key``. If it fails,
-    or this process dies before it, the effect stands without a state: call again with the same key.
-    What was done already is then seen, not done again.
+    ``record`` makes that commit, with an idempotency key derived from ``key``. If it fails, or this
+    process dies first, the effect exists without a state. Call again with the same key: the effect
+    is then observed, not repeated.
 
     Raises:
         EffectFailed, EffectRefused, NotObserved, Unobservable, and what ``record`` raises.
@@ -246,7 +246,7 @@ def perform_then_record(
 def recover(
     target: Target, key: str, effect: Effect, record: Callable[[reconciliation.Observation], Answer]
 ) -> Answer | None:
-    """Record an effect that stands outside but not here; None: it never happened.
+    """Record an effect that exists outside but not here; None: it never happened.
 
     Raises:
         Unobservable, and what ``record`` raises.

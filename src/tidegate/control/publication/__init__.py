@@ -1,1 +1,1 @@
-"""Published bodies: rendered under a lease, swapped by one commit, served by ETag."""
+"""Publications: documents rendered under a lease, replaced by one commit, served by ETag."""

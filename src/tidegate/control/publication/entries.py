@@ -1,4 +1,4 @@
-"""What readers and publishers of a body deal in: a policy, what stands, and how one came by it."""
+"""The types of publications: policy, current entry, and how a reader got it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Render = Callable[[], bytes]
 
 
 class ServedState(StrEnum):
-    """How a reader came by its body."""
+    """How a reader got its body."""
 
     HIT = "hit"  # it was fresh
-    MISS = "miss"  # this reader made it
-    WAIT_HIT = "wait-hit"  # another one made it meanwhile
-    STALE = "stale"  # it is the old one: another one is at it, or the attempt failed
-    STALE_METADATA_ERROR = "stale-metadata-error"  # the store failed: what this process knew last
+    MISS = "miss"  # this reader rendered it
+    WAIT_HIT = "wait-hit"  # another process rendered it meanwhile
+    STALE = "stale"  # the old one: another process is rendering, or rendering failed
+    STALE_METADATA_ERROR = "stale-metadata-error"  # the store failed: the last known one
 
 
 @dataclass(frozen=True, slots=True)
 class PublicationEntry:
-    """A publication as it is: its row META, the version of that row, and the body."""
+    """A current publication: its row META, the version of that row, and the body."""
 
     pointer: Pointer
     version: Position
@@ -39,24 +39,24 @@ class PublicationEntry:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a reader gets, and what its caller may count."""
+    """What a reader gets, with details for its caller's metrics."""
 
     state: ServedState
     entry: PublicationEntry
-    contended: bool = False  # the lease was another's
-    failure: Exception | None = None  # why it is stale although this reader tried
+    contended: bool = False  # another process had the lease
+    failure: Exception | None = None  # why rendering failed, if the body is stale
 
 
 @dataclass(frozen=True, slots=True)
 class PublicationPolicy:
-    """How a publication is kept. docs/design/publication.md says why these figures."""
+    """How a publication is rendered and cached. docs/design/publication.md explains the numbers."""
 
     revalidate_seconds: int = 60
     lease_seconds: float = 5.0
     wait_seconds: float = 7.0
     poll_seconds: float = 0.025
-    waits: bool = True  # for another's generation; else the old one is served at once
-    serves_stale: bool = True  # when nothing newer is to be had; else the reason is raised
+    waits: bool = True  # wait while another process renders; else serve the old body at once
+    serves_stale: bool = True  # if nothing newer can be had; else the error is raised
     versioned: bool = False  # recipe B
     retention: timedelta | None = None  # the ttl of META, counted from its generation
 
@@ -73,7 +73,7 @@ class PublicationPolicy:
 
 @dataclass(frozen=True, slots=True)
 class RegenerationKey:
-    """A request that must have one result however often it is sent."""
+    """A request that must have one result, however often it is sent."""
 
     key: str
     content_hash: str

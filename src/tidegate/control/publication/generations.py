@@ -1,6 +1,6 @@
-"""Leases and metadata of publications, for those who keep bodies elsewhere, and for the collector.
+"""Leases and metadata of publications, for callers that store bodies elsewhere; and the collector.
 
-``GenerationStore`` is a store object for renderers: try to acquire, then commit a generation.
+``GenerationStore`` is for renderers: try to acquire the lease, then commit a generation.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from tidegate.errors import InvalidInput, LeaseHeld, LeaseLost, StaleVersion, Un
 from tidegate.kernel import codec, leases, model as kernel_model, slices as kernel_slices
 from tidegate.kernel.store import Store, rows
 
-PAST_MAX: Final = 500  # publications, and requests, that one run of ``collect_past`` looks at
-BATCHES_MAX: Final = 1_000  # of one publication's generations, in one run
+PAST_MAX: Final = 500  # publications, and requests, per run of ``collect_past``
+BATCHES_MAX: Final = 1_000  # batches of one publication's generations, per run
 MILLISECONDS: Final = 1_000
 MILLISECONDS_MAX: Final = 253_402_300_799_000  # the last second of the year 9999
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,13 +42,13 @@ def execute(
     key: str | None = None,
     asked: Struct | None = None,
 ) -> CommandOutcome:
-    """Let the control execute it, with one name for all ways to have lost the lease."""
+    """Execute a command, and raise LeaseLost for every way in which the lease was lost."""
     try:
         return control.execute(item, command, meta=meta, key=key, asked=asked)
     except StaleVersion as stale:
         if command.lease_number is None or not command.guards_of_lease:
             raise
-        # Who has no lease learns nothing else: it may be the pointer that was found moved.
+        # Without the lease, other reasons do not matter: perhaps the pointer had changed, too.
         (record,) = control.store.get(publication_rows.lock_key(command.pk))
         if record is not None and record.version == command.lease_number:
             raise
@@ -58,10 +58,10 @@ def execute(
 def publish_and_confirm(
     control: Control, command: publication_slices.PublishGeneration
 ) -> tuple[publication_rows.Pointer, kernel_model.Position]:
-    """Publish, and see through a lost answer: META as this publish left it, and its version.
+    """Publish, and return META as this publish left it, and its version.
 
-    Who asks again after a commit whose answer was lost finds the lease gone and the pointer moved,
-    although it was this very commit that did both.
+    If the response of the commit was lost, a retry finds the lease gone and the pointer changed.
+    This recognizes that its own commit did both.
     """
     try:
         outcome = execute(control, publication_slices.publish_generation, command)
@@ -85,14 +85,14 @@ def _is_mine(
 
 
 class AcquiredLease(NamedTuple):
-    """What a holder needs to publish."""
+    """What the holder of a lease needs to publish."""
 
     lease_token: str
     lease_expires_at: datetime
 
 
 class GenerationStore:
-    """Leases and metadata alone, for a caller that keeps its bodies elsewhere: recipe A."""
+    """Leases and metadata, for a caller that stores its bodies elsewhere: recipe A."""
 
     def __init__(
         self, control: Control, *, tokens: Callable[[], str] = lambda: str(uuid4())
@@ -102,7 +102,7 @@ class GenerationStore:
         self._tokens = tokens
 
     def get(self, cache_key: str) -> publication_rows.Pointer | None:
-        """META as it is."""
+        """Return the current META."""
         (record,) = self._control.store.get(
             publication_rows.meta_key(publication_rows.pk_of(cache_key))
         )
@@ -111,7 +111,7 @@ class GenerationStore:
     def try_acquire_lease(
         self, cache_key: str, lease_duration_ms: int, lease_owner: str | None = None
     ) -> AcquiredLease | None:
-        """The lease, None while another holds it. ``lease_owner`` is for logs."""
+        """Acquire the lease; None: another process holds it. ``lease_owner`` is for logs."""
         try:
             held = self._leases.acquire(
                 publication_rows.lock_key(publication_rows.pk_of(cache_key)).id,
@@ -134,7 +134,7 @@ class GenerationStore:
         etag: str = "",
         lease_owner: str | None = None,
     ) -> None:
-        """Put META and delete LOCK in one commit. Raises: LeaseLost: neither was touched."""
+        """Put META and delete LOCK in one commit. Raises: LeaseLost: nothing was changed."""
         command = publication_slices.PublishGeneration(
             cache_key=cache_key,
             lease_token=lease_token,
@@ -158,7 +158,7 @@ def _time_of(milliseconds: int) -> datetime:
 
 
 class CollectedRows(NamedTuple):
-    """What a run of ``collect_past`` removed."""
+    """How many rows a run of ``collect_past`` deleted."""
 
     publications: int = 0
     generations: int = 0
@@ -166,9 +166,9 @@ class CollectedRows(NamedTuple):
 
 
 def collect_past(control: Control, meta: kernel_model.Meta = kernel_model.NO_META) -> CollectedRows:
-    """Remove the rows of publications whose ttl has passed; a step of the worker, at leisure.
+    """Delete the rows of publications whose ttl has passed. The worker calls this.
 
-    A run has an end: what it leaves is past its ttl still at the next one.
+    A run is bounded; the next one deletes the rest.
     """
     publications = generations = requests = 0
     for id in _past(control, publication_rows.PUBLICATIONS.name, publication_rows.Pointer):
@@ -188,7 +188,7 @@ def _past(
     collection: str,
     model: type[publication_rows.Pointer] | type[publication_rows.PublicationRequest],
 ) -> tuple[str, ...]:
-    """The ids of rows whose ttl has passed, the longest ago first."""
+    """Yield the ids of rows whose ttl has passed, oldest first."""
     now = control.clock()
     page = control.store.range(collection, index="by_ttl", limit=PAST_MAX)
     rows = ((record.key.id, codec.decode(record.data, model)) for record in page)
@@ -196,8 +196,8 @@ def _past(
 
 
 def _collect_publication(control: Control, pk: str, meta: kernel_model.Meta) -> tuple[bool, int]:
-    """Its generations batch by batch, all but the current one; that and META with the last of
-    them, because META is what a run that died in between is found by.
+    """Delete the generations of a publication in batches. The current one and META come with the
+    last batch, because a run that died in between is continued by way of META.
     """
     prefix = f"{pk}/{publication_rows.VER}"
     gone = 0
@@ -232,7 +232,7 @@ def _collected(
 
 
 def list_referenced_blobs(store: Store) -> frozenset[str]:
-    """The pointers of all publications, generations and requests: what a collector must keep."""
+    """Return the blobs that publications, generations and requests name, which must be kept."""
     found: set[str] = set()
     found.update(
         row.s3_key

@@ -1,13 +1,13 @@
-"""A channel's manifest: what its hosts may run, signed, published under a lease, served by ETag.
+"""Channel manifests: what a channel's hosts may run, signed, published under a lease.
 
     ACTUAL, channel ──▶ Manifest ──▶ signed body ──▶ Publisher (recipe B) ──▶ readers, If-None-Match
 
-The signature covers the payload's bytes as they are in the body, together with what kind of
-payload it is: a reader verifies bytes, then parses them.
+The signature covers the bytes of the payload as they are in the body, and the payload's type. A
+reader verifies the bytes, then parses them.
 
     publish    after a promotion
-    refresh    the worker, every two seconds: what changed, and what ends soon
-    serve      readers: the last published body; it is rendered only where there is none
+    refresh    the worker, every two seconds: what changed or expires soon
+    serve      readers: the last published body; rendered only if there is none
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from tidegate.kernel.model import ABSENT, Key
 
 PAYLOAD_TYPE = b"tidegate.manifest.v2\n"
 VALID: Final = timedelta(hours=24)
-RENEWED_BEFORE: Final = timedelta(hours=12)  # its end: so long a worker may be away
+RENEWED_BEFORE: Final = timedelta(hours=12)  # before its end; a worker may be down for so long
 LEASE_WAIT_SECONDS: Final = 2.0
 LEASE_POLL_SECONDS: Final = 0.025
-# version = epoch · 2²² + n, so that a restored log does not count backwards. An epoch has 31 bits:
-# both fit into the 53 bits that every reader of JSON keeps exactly.
+# version = epoch · 2²² + n, so that versions grow after a restore, too. An epoch has 31 bits, so
+# versions fit into the 53 bits that every JSON reader keeps exactly.
 EPOCH_BITS: Final = 22
 POLICY = entries.PublicationPolicy(versioned=True, revalidate_seconds=int(VALID.total_seconds()))
 
@@ -77,12 +77,12 @@ class ManifestNames(Struct, frozen=True, omit_defaults=True):
     status: str
     wanted: NamedRelease  # the pin
     rolling: NamedRelease | None = None  # the channel's rollout, while the pin is another release
-    last_good: NamedRelease | None = None  # the newest that was rolled out to the end
+    last_good: NamedRelease | None = None  # the newest that was rolled out completely
     previous: NamedRelease | None = None  # the pin before
 
 
 class ChannelManifest(ManifestNames, frozen=True, omit_defaults=True, kw_only=True):
-    """What a channel's hosts may run. An agent takes no lower version than it has seen."""
+    """What a channel's hosts may run. An agent rejects a lower version than it has seen."""
 
     channel: str
     version: int
@@ -103,7 +103,7 @@ class SignedManifest(Struct, frozen=True):
 
 
 class ManifestResponse(Struct, frozen=True):
-    """What a conditional GET is answered."""
+    """The response to a conditional GET."""
 
     status: int
     etag: str
@@ -111,7 +111,7 @@ class ManifestResponse(Struct, frozen=True):
 
 
 class Manifests:
-    """Makes and serves the manifests of all channels with one signing key."""
+    """Makes and serves the manifests of all channels, with one signing key."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Manifests:
     # ── writing ──
 
     def publish(self, channel: str, *, by: str = "") -> entries.Served:
-        """Publish a manifest of what the rows say now, unless that is published already.
+        """Publish a manifest of the current rows, unless it is already published.
 
         Raises:
             NotFound: the channel is not registered. LeaseHeld: another process publishes.
@@ -149,17 +149,17 @@ class Manifests:
             self._publisher.release(lease)
 
     def publish_promoted(self, channel: str, *, by: str = "") -> None:
-        """Publish right after a promotion; what fails here is repaired by the worker."""
+        """Publish after a promotion. If this fails, the worker publishes later."""
         try:
             self.publish(channel, by=by)
         except (errors.Conflict, errors.Unavailable, errors.Unknown) as error:
             log.warning("the manifest of %s waits for the worker: %s", channel, error.detail)
 
     def refresh(self, channel: str, *, by: str = "") -> tuple[ChannelManifest, bool]:
-        """What is published once this is done, and whether this call published it.
+        """Publish if needed; return the published manifest, and whether this call published it.
 
         Raises:
-            Those of ``publish``.
+            The errors of ``publish``.
         """
         entry = self._read(channel)
         if entry is not None and not self._is_due(channel, entry):
@@ -170,7 +170,7 @@ class Manifests:
     # ── reading ──
 
     def serve(self, channel: str) -> entries.PublicationEntry:
-        """The last published manifest. The first reader of a channel may have to render it.
+        """Return the last published manifest. The first reader of a channel may have to render it.
 
         Raises:
             NotFound: nothing is pinned. ManifestUnpublished: not in time.
@@ -193,7 +193,7 @@ class Manifests:
             return entry
 
     def get(self, channel: str, if_none_match: str | None = None) -> ManifestResponse:
-        """The published manifest. Raises: NotFound."""
+        """Return the published manifest. Raises: NotFound."""
         entry: entries.PublicationEntry | None = self._publisher.read(channel)
         if entry is None:
             raise errors.NotFound(
@@ -204,7 +204,7 @@ class Manifests:
         return ManifestResponse(200, entry.pointer.etag, entry.body)
 
     def _read(self, channel: str) -> entries.PublicationEntry | None:
-        """The last published manifest; None also if its body is lost: it can be rendered again."""
+        """Read the last published manifest; None: none, or its body was lost."""
         try:
             return self._publisher.read(channel)
         except (BlobDamaged, BlobMissing) as error:
@@ -214,7 +214,7 @@ class Manifests:
     # ── rows ──
 
     def _lease(self, channel: str) -> leases.HeldLease | None:
-        """The lease of the channel's publication; None: not within ``LEASE_WAIT_SECONDS``."""
+        """Acquire the lease of a channel's publication; None: not within ``LEASE_WAIT_SECONDS``."""
         for _ in range(round(LEASE_WAIT_SECONDS / LEASE_POLL_SECONDS)):
             lease = self._publisher.try_acquire(channel, POLICY.lease_seconds)
             if lease is not None:
@@ -223,7 +223,7 @@ class Manifests:
         return None
 
     def _is_due(self, channel: str, entry: entries.PublicationEntry) -> bool:
-        """Whether the published manifest is wrong, of another key or epoch, or ends soon."""
+        """Whether the published manifest is outdated, has another key or epoch, or expires soon."""
         try:
             envelope = codec.decode(entry.body, SignedManifest)
             manifest = codec.decode(envelope.payload.encode(), ChannelManifest)
@@ -240,7 +240,7 @@ class Manifests:
         meta = rows.meta_key(rows.pk_of(channel))
         (record,) = self._store.get(meta)
         before = None if record is None else codec.decode(record.data, rows.Pointer)
-        now = self._control.clock()  # before the rows are read: they may be as old as this
+        now = self._control.clock()  # before the rows are read, which may be as old as this
         if before is not None:
             now = max(now, before.generated_at + timedelta(microseconds=1))
         names = self._names(channel)
@@ -306,12 +306,12 @@ def _payload(body: bytes) -> ChannelManifest:
 
 
 def key_id(key: Ed25519PublicKey) -> str:
-    """By which a reader finds the key that it trusts."""
+    """Return the id by which readers find the key that they trust."""
     return sha256(key.public_bytes_raw()).hexdigest()[:16]
 
 
 def sign_manifest(manifest: ChannelManifest, key: Ed25519PrivateKey) -> bytes:
-    """The body of a manifest."""
+    """Sign a manifest and return its body."""
     payload = codec.encode(manifest)
     signature = b64encode(key.sign(PAYLOAD_TYPE + payload)).decode()
     return codec.encode(SignedManifest(payload.decode(), key_id(key.public_key()), signature))
@@ -322,11 +322,11 @@ decoders.build(ChannelManifest)
 
 
 def verify_manifest(body: bytes, trusted: Mapping[str, Ed25519PublicKey]) -> ChannelManifest:
-    """The manifest of a body that a trusted key signed.
+    """Verify a body with the trusted keys and return its manifest.
 
     Raises:
-        BadSignature: an unknown key, or other bytes than were signed.
-        InvalidInput: not a signed manifest at all.
+        BadSignature: the key is unknown, or the signed bytes were changed.
+        InvalidInput: not a signed manifest.
     """
     envelope = codec.decode(body, SignedManifest)
     key = trusted.get(envelope.key_id)

@@ -1,16 +1,16 @@
-"""Publishes bodies: acquire the lease, render, write the body, swap the pointer in one commit.
+"""Publish bodies: acquire the lease, render, write the body, swap the pointer in one commit.
 
-    read META ─ fresh ─▶ hit            the store does not answer ─▶ stale-metadata-error
+    read META ─ fresh ─▶ hit            the store does not respond ─▶ stale-metadata-error
         │ stale or none
         ▼
     acquire LOCK ─ another has it ─▶ wait for a newer pointer ─▶ wait-hit; else try again, or stale
         │
         ▼
     look again ─▶ render ─▶ write the body ─▶ publish ─▶ miss
-                     └─ anything fails: the old pointer stands ─▶ stale, or the failure
+                     └─ anything fails: the old pointer remains ─▶ stale, or the failure
 
-Readers get the last published body all the time. A slow renderer is not waited for: its lease
-expires, the next one takes over, and what the slow one made is seen by nobody.
+Readers always get the last published body. They do not wait for a slow renderer: its lease
+expires, another one takes over, and the body of the slow one is never served.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from tidegate.lru import LruCache
 
 @dataclass(frozen=True, slots=True)
 class _Errand:
-    """What one reader came for, and what stood there when it came."""
+    """What one reader asked for, and what was published then."""
 
     cache_key: str
     render: entries.Render
@@ -46,21 +46,21 @@ class _Errand:
     before: entries.PublicationEntry | None
 
 
-KNOWN_MAX = 128  # bodies that a process remembers
+KNOWN_MAX = 128  # bodies that a process caches
 KNOWN_BYTES_MAX = 64 * 1024 * 1024
 
 
 class RollBackAsked(Struct, frozen=True):
-    """What a caller says of a roll back: by this a repeat is known, whatever its lease is."""
+    """What identifies a repeated roll back, independent of the lease."""
 
     cache_key: str
     version_id: str
 
 
 class Publisher:
-    """Reads and publishes through one control and one place for bodies.
+    """Reads and publishes through one control and one blob store.
 
-    Tokens and waiting are parameters, so that a simulation owns them.
+    Tokens and waiting are parameters, so that a simulation can control them.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class Publisher:
         self._tokens = tokens
         self._sleep = sleep
         self._owner = owner
-        # For the time in which the store does not answer. It is not asked while it does.
+        # Used only while the store does not respond.
         self._known: LruCache[str, entries.PublicationEntry] = LruCache(
             KNOWN_MAX, bytes_max=KNOWN_BYTES_MAX, size=lambda entry: len(entry.body)
         )
@@ -88,7 +88,7 @@ class Publisher:
     # ── reading ──
 
     def read(self, cache_key: str) -> entries.PublicationEntry | None:
-        """What is published, None where there is nothing, or no body any more.
+        """Return what is published; None: nothing, or the body no longer exists.
 
         Raises:
             BlobDamaged.
@@ -96,7 +96,7 @@ class Publisher:
         return self._entry(self._meta(cache_key))
 
     def demand(self, cache_key: str) -> entries.PublicationEntry:
-        """What is published. Raises: NotFound, BlobDamaged."""
+        """Return what is published. Raises: NotFound, BlobDamaged."""
         entry = self.read(cache_key)
         if entry is None:
             raise errors.NotFound("nothing is published under this key")
@@ -116,7 +116,7 @@ class Publisher:
             return None
 
     def generations(self, cache_key: str) -> Iterator[tuple[str, publication_rows.Generation]]:
-        """The generations of a publication with their ids, in the order of the ids."""
+        """Yield the generations of a publication with their ids, by id."""
         prefix = f"{publication_rows.pk_of(cache_key)}/{publication_rows.VER}"
         for record in store.rows(self._store, publication_rows.GENERATIONS.name, prefix=prefix):
             yield (
@@ -127,7 +127,7 @@ class Publisher:
     def newest_generations(
         self, cache_key: str, *, after: str = "", limit: int
     ) -> list[tuple[str, publication_rows.Generation]]:
-        """A page of generations with their ids, the greatest id first: ids begin with the time.
+        """Return a page of generations with their ids, newest first: ids begin with the time.
 
         ``after`` is the last id seen.
         """
@@ -156,13 +156,13 @@ class Publisher:
         policy: entries.PublicationPolicy = entries.DEFAULT,
         asked: entries.RegenerationKey | None = None,
     ) -> entries.Served:
-        """The body, rebuilt by this caller if it is stale and nobody else is at it.
+        """Return the body. This caller renders it if it is stale and no other process does.
 
         Raises:
-            LeaseHeld: somebody else is at it and there is nothing old to serve.
-            Whatever ``render`` raises, where nothing old may stand in for it.
+            LeaseHeld: another process renders, and there is no old body to serve.
+            The errors of ``render``, if no old body may be served instead.
             IdempotencyMismatch: ``asked`` was sent before with other content.
-            Unavailable: the store does not answer, and nothing is remembered or may be served.
+            Unavailable: the store does not respond, and no cached body may be served.
         """
         try:
             meta = self._meta(cache_key)
@@ -175,7 +175,7 @@ class Publisher:
     def _remembered(
         self, cache_key: str, policy: entries.PublicationPolicy, failure: errors.Unavailable
     ) -> entries.Served:
-        """What was served last, while nobody can say what is published."""
+        """Return the cached body while the store does not respond."""
         entry = self._known.find(cache_key) if policy.serves_stale else None
         if entry is None:
             raise failure
@@ -209,7 +209,7 @@ class Publisher:
         self, lease: leases.HeldLease, errand: _Errand, contended: bool
     ) -> entries.Served:
         try:
-            # Whoever held it before us may just have done our work.
+            # The previous holder of the lease may just have published.
             if (newer := self._newer(errand)) is not None:
                 return entries.Served(entries.ServedState.WAIT_HIT, newer, contended)
             return entries.Served(
@@ -226,7 +226,7 @@ class Publisher:
 
     def _regenerate(self, lease: leases.HeldLease, errand: _Errand) -> entries.PublicationEntry:
         cache_key, asked = errand.cache_key, errand.asked
-        generated_at = self._clock()  # before rendering: what it shows may be as old as this
+        generated_at = self._clock()  # before rendering: the content may be as old as this
         meta = self._meta(cache_key)
         seen = model.ABSENT if meta is None else meta.version
         if asked is not None:
@@ -258,7 +258,7 @@ class Publisher:
         try:
             execute(self._control, slices.fail_request, failed)
         except errors.TidegateError:
-            return  # it stays STARTED, and belongs to the next holder of the lease
+            return  # it stays STARTED, for the next holder of the lease
 
     def _wait(self, errand: _Errand) -> entries.PublicationEntry | None:
         for _ in range(errand.policy.polls):
@@ -268,7 +268,7 @@ class Publisher:
         return None
 
     def _newer(self, errand: _Errand) -> entries.PublicationEntry | None:
-        """What is there now, if it is fresh or newer than what was seen before."""
+        """Return what is published now, if it is fresh or newer than what was read before."""
         now, before = self.read(errand.cache_key), errand.before
         if now is None or (before is not None and now.version == before.version):
             return None
@@ -276,14 +276,14 @@ class Publisher:
         return now if newer or publication_rows.is_fresh(now.pointer, self._clock()) else None
 
     def _last(self, errand: _Errand, before: entries.PublicationEntry) -> entries.PublicationEntry:
-        """The last published body: while we failed another may have succeeded."""
+        """Return the last published body: another process may have succeeded meanwhile."""
         try:
             return self.read(errand.cache_key) or before
         except errors.TidegateError:
             return before
 
     def _answered(self, cache_key: str, asked: entries.RegenerationKey) -> entries.Served | None:
-        """The recorded result of a request that was completed before."""
+        """Return the recorded result of a request that was already completed."""
         (record,) = self._store.get(
             publication_rows.request_key(publication_rows.pk_of(cache_key), asked.key)
         )
@@ -307,7 +307,7 @@ class Publisher:
     def try_acquire(
         self, cache_key: str, seconds: float, owner: str = ""
     ) -> leases.HeldLease | None:
-        """The lease, or None while another holds it."""
+        """Acquire the lease; None: another process holds it."""
         try:
             return self._leases.acquire(
                 publication_rows.lock_key(publication_rows.pk_of(cache_key)).id,
@@ -320,7 +320,7 @@ class Publisher:
             return None
 
     def release(self, lease: leases.HeldLease) -> None:
-        """Give the lease back; nothing happens if it was spent or lost."""
+        """Release the lease; do nothing if it was used or lost."""
         self._leases.release(lease.key.id, lease.token, now=self._clock())
 
     def publish(
@@ -337,7 +337,7 @@ class Publisher:
         asked: entries.RegenerationKey | None = None,
         by: str = "",
     ) -> entries.PublicationEntry:
-        """Write the body, then swap the pointer and spend the lease in one commit.
+        """Write the body, then swap the pointer and use up the lease in one commit.
 
         Raises:
             LeaseLost, StaleGeneration, StaleVersion, GenerationExists: nothing changed.
@@ -397,7 +397,7 @@ class Publisher:
     def invalidate(
         self, cache_key: str, policy: entries.PublicationPolicy = entries.DEFAULT, *, by: str = ""
     ) -> None:
-        """Call what is published stale. Raises: LeaseHeld, LeaseLost, NotFound."""
+        """Mark what is published as stale. Raises: LeaseHeld, LeaseLost, NotFound."""
         with self._leased(cache_key, policy) as lease:
             execute(
                 self._control,
@@ -419,7 +419,7 @@ class Publisher:
 
 
 class Proof(TypedDict):
-    """How a command names its publication and its lease."""
+    """The members with which a command names its publication and its lease."""
 
     cache_key: str
     lease_token: str

@@ -1,4 +1,4 @@
-"""A row as it was at a position of the log, made from its own facts."""
+"""Rows as they were at an earlier log position, computed from their facts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PAGE = 1_000
 
 
 class HistoryTooLong(TooLarge):
-    """The object has more history than one request folds."""
+    """The object has more history than one request can replay."""
 
     code = "history_too_long"
 
@@ -26,7 +26,7 @@ class HistoryTooLong(TooLarge):
 
 
 class RowHistory:
-    """Rows of the past, by replay of the facts that made them."""
+    """Computes earlier versions of rows by replaying their facts."""
 
     def __init__(self, store: Store, folds: kernel_folds.Folds) -> None:
         self._store = store
@@ -36,7 +36,7 @@ class RowHistory:
     def row_at(
         self, fold: kernel_folds.Fold, id: str, query: model.Query, position: model.Position
     ) -> Found[Any] | None:
-        """The row as its own facts had left it at a position; None: there was none.
+        """Return the row as it was at a position; None: it did not exist.
 
         Raises:
             HistoryTooLong.
@@ -55,9 +55,9 @@ class RowHistory:
     def row_after(
         self, outcome: CommandOutcome, fold: kernel_folds.Fold, id: str, query: model.Query
     ) -> Found[Any] | None:
-        """The row as this outcome left it: a repeat of a command, too, gets the first answer.
+        """Return the row as it was after this outcome, so that a repeat gets the first response.
 
-        ``query`` finds the row's own facts. Raises: HistoryTooLong.
+        ``query`` finds the row's facts. Raises: HistoryTooLong.
         """
         found = self._reads.find(model.Key(fold.collection.name, id), fold.collection.model)
         receipt = outcome.receipt

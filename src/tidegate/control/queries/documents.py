@@ -1,4 +1,4 @@
-"""Reads of the outbox: one intent, those of a scope, those in a state."""
+"""Reads of the outbox: one intent, the intents of a scope, or those in a state."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PAGE_MAX = 500
 
 
 class OutboxReader:
-    """Reads intents and what became of them."""
+    """Reads intents with their attempts and outcomes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -27,7 +27,7 @@ class OutboxReader:
     def list_of_scope(
         self, scope: str, *, after: str = "", limit: int
     ) -> tuple[documents.OutboxDocument, ...]:
-        """A page of a scope's intents, by operation and release; ``after`` is the last id seen."""
+        """Return a page of a scope's intents by operation and release, after an id."""
         model.at_most("rows of a page", limit, PAGE_MAX)
         intents = self._store.range(
             rows.OUTBOX.name, prefix=names.row_id(scope, "OUTBOX#"), after=after, limit=limit
@@ -49,7 +49,7 @@ class OutboxReader:
         limit: int,
         newest_first: bool = False,
     ) -> tuple[documents.OutboxDocument, ...]:
-        """A page of the intents in a state, longest there first; or ``newest_first``."""
+        """Return a page of the intents in a state, oldest first unless ``newest_first``."""
         model.at_most("rows of a page", limit, PAGE_MAX)
         seen = "" if after is None else entry(state, codec.time_text(after.updated_at), after.id)
         deliveries = self._store.range(

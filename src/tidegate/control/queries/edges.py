@@ -1,4 +1,4 @@
-"""What an edge between channels says about the release that is pinned."""
+"""Judge an edge between channels for the pinned release."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def edge_of(
     edge: facts.ChannelEdge,
     now: datetime,
 ) -> EdgeVerdict:
-    """What an edge says of the release that is pinned on the channel."""
+    """Judge an edge for the release that is pinned on the channel."""
     if pin is None and edge.require is facts.EdgeRequires.SUCCEEDED:
         return EdgeVerdict(True, f"no release is pinned on {row.channel} yet")
     release, digest = ("", "") if pin is None else (pin.row.pinned_release_id, pin.row.digest)

@@ -1,4 +1,4 @@
-"""How two revisions differ, file by file and line by line."""
+"""Compare two revisions, file by file and line by line."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from tidegate.control.storage import content_store
 from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.content import differences, entries, manifests
 
-PATCH_BYTES_MAX = 64 * 1024  # of each side of a file that is shown line by line
+PATCH_BYTES_MAX = 64 * 1024  # per side of a file that is shown line by line
 
 
 PATCHES_MAX = 200
 
 
 class FileChanged(Struct, frozen=True):
-    """A file that is not the same in two revisions; ``patch`` where both sides are short text that
-    is kept here. It is empty where the bytes are the same: then ``executable`` differs.
-    ``too_different``: the texts have too little in common to be shown line by line.
+    """A file that differs between two revisions. ``patch`` is set if both sides are short texts
+    that are stored here. It is empty if only ``executable`` differs. ``too_different``: the texts
+    have too little in common to show them line by line.
     """
 
     path: str
@@ -31,7 +31,7 @@ class FileChanged(Struct, frozen=True):
 def diff_files(
     blobs: Blobs, old: manifests.FileManifest, new: manifests.FileManifest
 ) -> tuple[FileChanged, ...]:
-    """What differs, with the lines of the first so many text files."""
+    """List the files that differ, with patches for a limited number of text files."""
     budget = differences.ComparisonBudget()
     changes = []
     for number, item in enumerate(differences.diff(old, new)):
@@ -45,7 +45,7 @@ def diff_files(
 
 
 def _texts(blobs: Blobs, item: differences.FileDifference) -> tuple[list[str], list[str]] | None:
-    """The lines of both sides; None: one of them is long, no text, or not kept here."""
+    """Return the lines of both sides; None: a side is too long, not text, or not stored here."""
     sides: list[list[str]] = []
     for file in (item.before, item.after):
         if file is None:

@@ -1,4 +1,4 @@
-"""What a new installation still lacks before it can ship something and tell somebody."""
+"""What a new installation still needs before it can roll out a release and notify people."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ PEOPLE: Final = 2  # one proposes, another approves
 
 
 class FirstSteps(Struct, frozen=True, kw_only=True):
-    """Each is true once there is one of it."""
+    """Each member is true once there is at least one."""
 
     repository: bool
     revision: bool
@@ -34,13 +34,13 @@ class FirstSteps(Struct, frozen=True, kw_only=True):
 
 
 def read_first_steps(reads: Reads) -> FirstSteps:
-    """A few rows tell: this is asked for with every overview."""
+    """Read only a few rows, because every overview asks for this."""
     published = any(
         reads.range(rows.REVISIONS, index="by_lifecycle", of=(str(state),), limit=1)
         for state in states.PUBLISHED_STATES
     )
     return FirstSteps(
-        # The default repository need not be created: who has a revision has a repository.
+        # The default repository need not be created: a revision implies a repository.
         repository=bool(
             reads.range(rows.REPOSITORIES, limit=1) or reads.range(rows.REVISIONS, limit=1)
         ),

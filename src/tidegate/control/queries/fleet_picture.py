@@ -1,7 +1,7 @@
-"""Which release runs where, by channel: what the overview draws and what metrics count.
+"""Which release runs where, by channel, for the overview and the metrics.
 
-It looks at every host, so in a large fleet it looks at most every ``FRESH_SECONDS``, and says how
-old it is.
+This reads every host. For a large fleet the result is cached for ``FRESH_SECONDS``, and it says
+how old it is.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tidegate.domain.releases.rows import ACTUAL, Actual
 from tidegate.kernel import codec
 
 FRESH_SECONDS: Final = 15
-SMALL_FLEET: Final = 2_000  # hosts: so many are counted anew each time, in a few milliseconds
+SMALL_FLEET: Final = 2_000  # hosts: up to here every call counts, in a few milliseconds
 PAGE_ROWS: Final = 5_000
 
 
 class HostView(Struct, frozen=True, kw_only=True):
-    """Of a host what the picture needs."""
+    """The fields of a host that the picture needs."""
 
     host_id: str
     labels: dict[str, str] = {}
@@ -35,7 +35,7 @@ class HostView(Struct, frozen=True, kw_only=True):
 
 
 class LivenessView(Struct, frozen=True, kw_only=True):
-    """Of what a host said last what the picture needs."""
+    """The fields of a host's last report that the picture needs."""
 
     host_id: str
     agent_version: str = ""
@@ -47,17 +47,17 @@ codec.prepare(LivenessView)
 
 
 class ChannelPicture(Struct, kw_only=True):
-    """The hosts of one channel in numbers. Retired hosts do not count."""
+    """Counts of one channel's hosts. Retired hosts do not count."""
 
     channel: str
     wanted: str | None = None  # the release
-    digest: str | None = None  # of what is wanted
-    enrolled: int = 0  # heard lately, and with a key that counts
+    digest: str | None = None  # of the wanted release
+    enrolled: int = 0  # with a recent heartbeat and a valid key
     silent: int = 0
     revoked: int = 0
-    running: Counter[str] = Counter()  # digest → hosts that say they run it
-    unknown: int = 0  # hosts that have not said what they run
-    outcomes: dict[str, int] = {}  # how many rollouts of the channel ended how
+    running: Counter[str] = Counter()  # digest → hosts that report it
+    unknown: int = 0  # hosts that have not reported what they run
+    outcomes: dict[str, int] = {}  # outcome → number of the channel's rollouts
 
     @property
     def hosts(self) -> int:
@@ -78,7 +78,7 @@ class FleetPicture(Struct, frozen=True):
 
 
 class FleetPictures:
-    """Takes the picture of the fleet, and keeps it for a while."""
+    """Computes the picture of the fleet, and caches it."""
 
     def __init__(self, reads: Reads, clock: Clock, *, small_fleet: int = SMALL_FLEET) -> None:
         self._reads = reads
@@ -88,7 +88,7 @@ class FleetPictures:
         self._taken: FleetPicture | None = None
 
     def look(self) -> FleetPicture:
-        """The picture of now; of a large fleet, of at most ``FRESH_SECONDS`` ago."""
+        """Return the current picture; for a large fleet, at most ``FRESH_SECONDS`` old."""
         with self._lock:
             now = self._clock()
             taken = self._taken
@@ -109,7 +109,7 @@ class FleetPictures:
                 running=Counter(),
                 outcomes=channel.outcomes,
             )
-        said = {
+        liveness = {
             live.host_id: live
             for page in self._reads.views(rows.LIVENESS, LivenessView, page_rows=PAGE_ROWS)
             for live in page
@@ -123,7 +123,7 @@ class FleetPictures:
                     continue
                 standing = _standing(host)
                 counted[standing] += 1
-                live = said.get(host.host_id)
+                live = liveness.get(host.host_id)
                 if live is not None and agent_versions.is_too_old(live.agent_version):
                     old_agents.append(host.host_id)
                 closures = {} if live is None else live.current_closures
@@ -144,7 +144,7 @@ def _is_fresh(taken: FleetPicture, now: datetime) -> bool:
 
 
 class ChannelsOfHosts:
-    """Which channels claim a host. Hosts with the same labels are in the same channels, unless a
+    """Finds the channels of a host. Hosts with equal labels are in the same channels, unless a
     selector names hosts.
     """
 

@@ -1,6 +1,6 @@
-"""What is asked of a forecast, and what it says: words that the simulator and its askers share.
+"""The input and the result of a forecast, shared by the simulator and its callers.
 
-The simulator itself is handed in where the program is composed.
+The simulator itself is passed in where the program is composed.
 """
 
 from __future__ import annotations
@@ -24,50 +24,50 @@ from tidegate.errors import Unavailable
 
 RUNS_MAX = 50  # seeds of one forecast
 HISTORY_ROLLOUTS_MAX = 10  # the newest ones of a channel
-HISTORY_HOSTS_MAX = 500  # of each
-STRETCHES_MAX = 100  # of one forecast: a window that opens each hour for a week is cut
+HISTORY_HOSTS_MAX = 500  # of each rollout
+STRETCHES_MAX = 100  # of one forecast: hourly windows of a week are cut
 
 
 class Odds(Struct, frozen=True, kw_only=True):
-    """How often things go wrong, as shares between 0 and 1; of hosts, but for ``lost``."""
+    """How often things go wrong, as shares of hosts between 0 and 1; ``lost``: of messages."""
 
     activation_fails: float = 0.0
-    probe_fails: float = 0.0  # for good, once the release runs
-    probe_flaps: float = 0.0  # fails, then passes again in time
+    probe_fails: float = 0.0  # permanently, once the release runs
+    probe_flaps: float = 0.0  # fails, then recovers in time
     rollback_fails: float = 0.0
-    dies: float = 0.0  # goes silent in the middle of its order
-    offline: float = 0.0  # from the beginning, and stays so
+    dies: float = 0.0  # goes silent during its order
+    offline: float = 0.0  # from the beginning to the end
     lost: float = 0.0  # of messages
     failing: tuple[str, ...] = ()  # hosts whose probes fail for certain
 
 
 class ForecastConditions(Struct, frozen=True, kw_only=True):
-    """When a forecast starts, and what stands in the way of orders then. Channels that come first
-    and holds are taken as out of the way.
-    """
+    """When a forecast starts, and what blocks orders. Edges and holds are assumed to be open."""
 
     at: datetime = datetime(2026, 1, 1, tzinfo=UTC)
-    windows: tuple[window_rows.Window, ...] = ()  # that cover the channel, each with its hosts
-    labels: dict[str, dict[str, str]] = {}  # of hosts, as far as windows ask for them
+    windows: tuple[window_rows.Window, ...] = ()  # that cover the channel
+    labels: dict[str, dict[str, str]] = {}  # of hosts, if windows need them
     frozen_until: datetime | None = None
-    start_at: datetime | None = None  # no order before; None: at once
-    activation: tuple[float, float] | None = None  # seconds that a switch takes; None: unknown
+    start_at: datetime | None = None  # no orders before; None: at once
+    activation: tuple[float, float] | None = None  # seconds, from and to; None: unknown
 
 
-AT_ONCE: Final = ForecastConditions()  # nothing stands in the way
+AT_ONCE: Final = ForecastConditions()  # nothing blocks orders
 
 
 class RolloutHistory(Struct, frozen=True, kw_only=True):
-    """How the hosts of a channel did in its last rollouts."""
+    """The results of a channel's hosts in its last rollouts."""
 
     rollouts: int
     hosts: int
     odds: Odds
-    activation: tuple[float, float] | None  # seconds: of ten switches, the second and the ninth
+    activation: (
+        tuple[float, float] | None
+    )  # seconds that switches took: the second and ninth decile
 
 
 class HeldBy(StrEnum):
-    """What holds hosts for a time that is known beforehand."""
+    """What holds hosts for a time that is known in advance."""
 
     START = "start"
     FREEZE = "freeze"
@@ -75,24 +75,24 @@ class HeldBy(StrEnum):
 
 
 class HeldStretch(Struct, frozen=True, kw_only=True):
-    """A time in which hosts get no order, in seconds after the opening."""
+    """A time in which hosts get no orders, in seconds after the opening."""
 
     by: HeldBy
     window_id: str = ""
     begins: int
     ends: int
-    hosts: int  # that it holds
+    hosts: int  # number of hosts that it holds
 
 
 class Moment(Struct, frozen=True):
-    """Something that happens, so many seconds after the opening."""
+    """Something that happens, and how many seconds after the opening."""
 
     seconds: int
     what: str
 
 
 class Spread(Struct, frozen=True):
-    """The middle of several runs, what nine of ten stay below, and the worst."""
+    """Over several runs: the median, the 90th percentile and the maximum."""
 
     median: int
     p90: int
@@ -100,33 +100,33 @@ class Spread(Struct, frozen=True):
 
 
 class WaveForecast(Struct, frozen=True, kw_only=True):
-    """A wave of the plan: in how many runs it came to its end, and when."""
+    """A wave of the plan: in how many runs it ended, and when."""
 
     name: str
     hosts: int
     ended: int  # runs
-    seconds: Spread | None = None  # to its end, of those runs; None: it never ended
+    seconds: Spread | None = None  # until it ended, in those runs; None: it never ended
     failed: Spread = Spread(0, 0, 0)  # hosts
 
 
 class Stopped(Struct, frozen=True):
-    """What stopped the rollout, and in how many runs."""
+    """A reason why the rollout stopped, and in how many runs."""
 
     what: str
     runs: int
 
 
 class Forecast(Struct, frozen=True, kw_only=True):
-    """How a rollout would go. State, seconds and timeline are those of the first seed."""
+    """The forecast of a rollout. State, seconds and timeline are those of the first seed."""
 
     channel: str
     hosts: int
     runs: int
     seed: int  # the first one
-    stands_for: int  # hosts of the plan, for each simulated one
-    waits_seconds: int = 0  # for the start, a freeze or a window; part of all other times
+    stands_for: int  # hosts of the plan per simulated host
+    waits_seconds: int = 0  # for the start, a freeze or a window; included in all other times
     held: tuple[HeldStretch, ...] = ()  # from the opening to the end of the first run
-    holds: tuple[str, ...] = ()  # what would hold it now; the runs pass closed edges and a hold
+    holds: tuple[str, ...] = ()  # what would hold it now; the runs ignore closed edges and holds
     state: str
     seconds: int
     timeline: tuple[Moment, ...]
@@ -140,7 +140,7 @@ Forecaster = Callable[[Channel, Plan, Odds, Sequence[int], ForecastConditions], 
 
 
 def read_conditions(reader: FleetReader, channel: Channel, now: datetime) -> ForecastConditions:
-    """Windows and freezes with an end that cover the channel now."""
+    """Read the windows, and the freezes with an end, that cover the channel now."""
     name = channel.channel
     windows = tuple(
         structs.replace(seen.row, channels=(), repositories=())
@@ -161,7 +161,7 @@ def read_conditions(reader: FleetReader, channel: Channel, now: datetime) -> For
 
 
 def list_held(plan: Plan, conditions: ForecastConditions, seconds: int) -> tuple[HeldStretch, ...]:
-    """When hosts of the plan get no order, from the opening to so many seconds after it."""
+    """List when hosts of the plan get no orders, up to ``seconds`` after the opening."""
     opened = conditions.at
     end = opened + timedelta(seconds=seconds)
     found: Counter[tuple[HeldBy, str, datetime, datetime]] = Counter()
@@ -171,7 +171,7 @@ def list_held(plan: Plan, conditions: ForecastConditions, seconds: int) -> tuple
     ):
         if until is not None and until > opened:
             found[by, "", opened, until] = plan.hosts
-    alike = Counter(  # hosts that the same windows cover, in the same zones
+    alike = Counter(  # groups of hosts with the same windows and zones
         evaluation.list_windows(conditions.windows, conditions.labels.get(host, {}), host)
         for wave in plan.waves
         for host in wave.hosts
@@ -197,7 +197,7 @@ def list_held(plan: Plan, conditions: ForecastConditions, seconds: int) -> tuple
 def _list_shut(
     windows: Sequence[evaluation.HostWindow], at: datetime, end: datetime
 ) -> Iterator[tuple[str, datetime, datetime]]:
-    """When the windows of a host are shut, each time with the window that keeps them so."""
+    """List when a host is outside its windows, each time with the window that closes it."""
     for _ in range(STRETCHES_MAX):
         if not windows or at >= end:
             return
@@ -209,7 +209,7 @@ def _list_shut(
 
 
 def read_history(reads: Reads, channel: str) -> RolloutHistory:
-    """What the last rollouts of a channel show; without any nothing fails."""
+    """Read the results of a channel's last rollouts; without any, nothing fails."""
     rollouts = reads.newest(ROLLOUTS, "channel_opening", of=(channel,), limit=HISTORY_ROLLOUTS_MAX)
     records: list[HostRecord] = []
     for found in rollouts:
@@ -243,5 +243,5 @@ def _share(part: int, whole: int) -> float:
 def no_forecast(
     channel: Channel, plan: Plan, odds: Odds, seeds: Sequence[int], conditions: ForecastConditions
 ) -> Forecast:
-    """Where nobody handed a simulator in. Raises: Unavailable."""
+    """Stand in for a simulator in programs that have none. Raises: Unavailable."""
     raise Unavailable("this process has no simulator", channel=plan.channel)

@@ -1,4 +1,4 @@
-"""What is current in a scope and what happened there: for those who look, not for decisions."""
+"""What is current in a scope and what happened there: for display, not for decisions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.kernel.store import Store
 
 PAGE_MAX = 500
 
-# Where each fact that is shown has its row: the first of these folds that reads it.
+# For each fact that is shown: the first of these folds that reads it has its row.
 _SHOWN: Final[tuple[kernel_folds.Fold, ...]] = (
     release_folds.release_events,
     release_folds.release_evidence,
@@ -39,17 +39,17 @@ class ScopeEvent(Struct, frozen=True):
     position: kernel_model.Position
     at: datetime
     type: str
-    row: str  # the id of the row that tells of it, or to which it happened
-    value: Struct  # that row where it is written once, else the fact itself
+    row: str  # the id of the row that describes the event or was changed by it
+    value: Struct  # that row if it is written only once, else the fact itself
 
 
 def find_actual(store: Store, scope: str) -> actions.Stored:
-    """The scope's ACTUAL row. Raises: NotFound."""
+    """Find the scope's ACTUAL row. Raises: NotFound."""
     return _found(store, release_rows.actual_key(scope), f"{scope} is not registered")
 
 
 def find_outcome(store: Store, scope: str, command_id: str) -> actions.Stored:
-    """What a command led to, as an ``ExecutedCommand``. Raises: NotFound."""
+    """Find the outcome of a command, an ``ExecutedCommand``. Raises: NotFound."""
     return _found(
         store, release_rows.command_key(scope, command_id), f"{command_id} was never executed"
     )
@@ -58,7 +58,7 @@ def find_outcome(store: Store, scope: str, command_id: str) -> actions.Stored:
 def list_events(
     store: Store, scope: str, *, after: str = "", limit: int
 ) -> tuple[actions.Stored, ...]:
-    """The scope's EVENT rows in order of time; ``after`` is the id of the last one seen."""
+    """List the scope's EVENT rows by time; ``after`` is the id of the last one seen."""
     return _page(
         store, release_rows.EVENTS.name, release_rows.row_id(scope, "EVENT#"), after, limit
     )
@@ -67,7 +67,7 @@ def list_events(
 def list_evidence(
     store: Store, scope: str, *, after: str = "", limit: int
 ) -> tuple[actions.Stored, ...]:
-    """The scope's EVIDENCE rows in order of source and batch."""
+    """List the scope's EVIDENCE rows by source and batch."""
     return _page(
         store, release_rows.EVIDENCE.name, release_rows.row_id(scope, "EVIDENCE#"), after, limit
     )
@@ -76,7 +76,7 @@ def list_evidence(
 def list_intents(
     store: Store, scope: str, *, after: str = "", limit: int
 ) -> tuple[actions.Stored, ...]:
-    """The scope's OUTBOX rows in order of operation and release."""
+    """List the scope's OUTBOX rows by operation and release."""
     return _page(
         store, outbox_rows.OUTBOX.name, release_rows.row_id(scope, "OUTBOX#"), after, limit
     )
@@ -85,7 +85,7 @@ def list_intents(
 def list_scope_events(
     store: Store, scope: str, *, after: kernel_model.Position = 0, limit: int
 ) -> tuple[ScopeEvent, ...]:
-    """Changes, evidence, intents and what became of them, in the order of their commits.
+    """List changes, evidence, intents and their outcomes in the order of their commits.
 
     ``after`` is the position of the last one seen.
     """
@@ -98,13 +98,13 @@ def list_scope_events(
     keys = [_key(fact) for _, fact in facts]
     records = store.get(*keys) if keys else ()
     return tuple(
-        ScopeEvent(event.position, event.at, event.type, key.id, _told(store, fact, record))
+        ScopeEvent(event.position, event.at, event.type, key.id, _row_or_fact(store, fact, record))
         for (event, fact), key, record in zip(facts, keys, records, strict=True)
     )
 
 
 class ScopeHistory:
-    """What happened in the scopes of one log."""
+    """Lists what happened in the scopes of one log."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -112,7 +112,7 @@ class ScopeHistory:
     def list(
         self, scope: str, *, after: kernel_model.Position = 0, limit: int
     ) -> tuple[ScopeEvent, ...]:
-        """As ``list_scope_events``."""
+        """Call ``list_scope_events``."""
         return list_scope_events(self._store, scope, after=after, limit=limit)
 
 
@@ -122,8 +122,8 @@ def _key(fact: Struct) -> kernel_model.Key:
     return kernel_model.Key(fold.collection.name, id)
 
 
-def _told(store: Store, fact: Struct, record: kernel_model.Record | None) -> Struct:
-    """The row of a fact if it is still what the fact made it: if it is written once."""
+def _row_or_fact(store: Store, fact: Struct, record: kernel_model.Record | None) -> Struct:
+    """Return the row of a fact if no later fact changes it, else the fact."""
     once = _FOLDS[type(fact).__name__].collection.policy.mode is write_policy.WriteMode.WRITE_ONCE
     if record is None or not once:
         return fact
@@ -154,7 +154,7 @@ def _stored(store: Store, record: kernel_model.Record) -> actions.Stored:
 def pinned_at(
     history: as_of.RowHistory, scope: str, position: kernel_model.Position
 ) -> reads.Found[release_rows.Actual] | None:
-    """The pin of a scope as it was at a position of the log."""
+    """Return the pin of a scope as it was at a log position."""
     types = frozenset(fact.__name__ for fact in release_folds.release_actual.reads)
     query = kernel_model.Query((kernel_model.Clause(types, frozenset({f"scope:{scope}"})),))
     return history.row_at(
@@ -168,7 +168,7 @@ def channel_at(
     channel: str,
     position: kernel_model.Position,
 ) -> reads.Found[channel_rows.Channel] | None:
-    """The channel as its own facts and those of its rollouts had left it at a position.
+    """Return the channel as it was at a log position, by its facts and those of its rollouts.
 
     Raises:
         HistoryTooLong.

@@ -1,4 +1,4 @@
-"""Which hosts a list is narrowed to: by labels, by what they run, by silence, by their agent."""
+"""Filter hosts by labels, by what they run, by silence and by their agent."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from tidegate.errors import NotFound
 
 
 class HostCriteria(Struct, frozen=True, kw_only=True):
-    """What a host must be to be in the list."""
+    """The criteria that hosts in a list must meet."""
 
     status: str | None = None
     selectors: tuple[Selector, ...] = ()
     digest: str | None = None  # of the artifact that it runs
-    channels: frozenset[str] = frozenset()  # in one of which it runs it
-    silent_before: datetime | None = None  # not heard since
-    is_silent: bool = False  # as the server counts it
+    channels: frozenset[str] = frozenset()  # on one of which it runs the artifact
+    silent_before: datetime | None = None  # no heartbeat since
+    is_silent: bool = False  # by the server's own limit
     has_old_agent: bool = False
 
     def matches(self, host: fleet_rows.Host, live: fleet_rows.Liveness | None) -> bool:
@@ -52,13 +52,13 @@ class HostCriteria(Struct, frozen=True, kw_only=True):
 
 
 class HostLists:
-    """Reads what host lists show."""
+    """Reads the rows for lists of hosts."""
 
     def __init__(self, reads: Reads) -> None:
         self._reads = reads
 
     def running(self, release_id: str) -> tuple[str, frozenset[str]]:
-        """The digest of a release, and the channels of its package. Raises: NotFound."""
+        """Return the digest of a release and the channels of its package. Raises: NotFound."""
         known, fleet = self._reads.find_all(
             (release_rows.known_key(release_id), release_rows.KnownRelease),
             (fleet_rows.fleet_key(), fleet_rows.Fleet),
@@ -80,21 +80,21 @@ class HostLists:
     def matching(
         self, page: Sequence[Found[fleet_rows.Host]], criteria: HostCriteria
     ) -> list[tuple[Found[fleet_rows.Host], fleet_rows.Liveness | None]]:
-        """Of these hosts those that match, each with what it said last."""
+        """Return the hosts that match, each with its last report."""
         found = self._reads.find_all(
             *((fleet_rows.liveness_key(item.id), fleet_rows.Liveness) for item in page)
         )
-        heard = [None if live is None else live.row for live in found]
+        reports = [None if live is None else live.row for live in found]
         return [
             (item, live)
-            for item, live in zip(page, heard, strict=True)
+            for item, live in zip(page, reports, strict=True)
             if criteria.matches(item.row, live)
         ]
 
 
 def silent_criteria(seconds: int | None, now: datetime) -> tuple[bool, datetime | None]:
-    """``is_silent`` and ``silent_before`` of hosts that were not heard for so long; 0: those that
-    the server counts as silent.
+    """Return ``is_silent`` and ``silent_before`` for hosts without a heartbeat for so many seconds;
+    0: hosts that the server counts as silent.
     """
     if seconds is None:
         return False, None

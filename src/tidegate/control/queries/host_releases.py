@@ -1,4 +1,4 @@
-"""What channels want on a host and what it runs, by the names of releases."""
+"""Which releases channels want on a host, and which ones it runs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.domain.fleet.rows import RETIRED, ChannelScope, Fleet, Host, Liven
 from tidegate.domain.releases import from_packages, rows as release_rows
 from tidegate.kernel.model import Key
 
-ROWS_MAX: Final = 50  # read at once
+ROWS_MAX: Final = 50  # per read
 
 Place = tuple[str, str]  # a channel, and the digest of what a host runs there
 
@@ -24,14 +24,14 @@ class HostRelease(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     channel: str
     wanted: str | None = None  # a release; None: the channel wants nothing yet
-    runs: str | None = None  # a release; None: the host has not reported, or no release is this
+    runs: str | None = None  # a release; None: the host has not reported, or this is no release
     digest: str | None = None  # of what it runs; None: the host has not reported
 
 
 def host_releases(
     reads: Reads, hosts: Sequence[tuple[Host, Liveness | None]]
 ) -> list[tuple[HostRelease, ...]]:
-    """For each host what its channels want there, and what it runs, by the names of channels."""
+    """Return per host and channel which release the channel wants and which one the host runs."""
     fleet = reads.find(fleet_key(), Fleet)
     scopes = () if fleet is None else fleet.row.channels
     running = [{} if live is None else live.current_closures for _, live in hosts]
@@ -63,7 +63,7 @@ def _claiming(scopes: Iterable[ChannelScope], host: Host) -> list[str]:
 
 
 def _wanted(reads: Reads, channels: Iterable[str]) -> dict[str, release_rows.Actual]:
-    """What each channel wants now."""
+    """Return the pin of each channel."""
     ordered = sorted(channels)
     found = _find_all(
         reads, [(release_rows.actual_key(name), release_rows.Actual) for name in ordered]
@@ -72,8 +72,8 @@ def _wanted(reads: Reads, channels: Iterable[str]) -> dict[str, release_rows.Act
 
 
 def release_names(reads: Reads, places: Iterable[Place]) -> dict[Place, str]:
-    """The release that a digest is called on a channel: what the channel wants, else what succeeded
-    there, else the newest release of its package with this content. Others have no name.
+    """Find the release name for a digest on a channel: the wanted release, else one that succeeded
+    there, else the newest release of its package with this content. Other digests have no name.
     """
     ordered = sorted(places)
     channels = sorted({channel for channel, _ in ordered})

@@ -1,4 +1,4 @@
-"""What a rollback of a channel would take, and why it skips the rungs above."""
+"""Which release a rollback of a channel would choose, and why it skips newer ones."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from tidegate.kernel.model import Position
 
 
 class Ladder(Struct, frozen=True, kw_only=True):
-    """A channel's ladder as it is now."""
+    """A channel's ladder now."""
 
     channel: str
     version: Position  # of the channel's row
-    wanted: str | None  # what the channel is pinned to
-    pin_version: int | None  # the registry's own counter
+    wanted: str | None  # the pinned release
+    pin_version: int | None  # the counter of the pin
     rungs: tuple[channel_ladder.JudgedRung, ...]
     row: channel_rows.Channel
     quarantined: tuple[str, ...] = ()  # releases of the ladder that are quarantined here
-    returning: str | None = None  # where an open rollback goes, which a rollback now would hasten
+    returning: str | None = None  # the target of an open rollback, which ``now`` would speed up
 
     def choose(self, to: str | None = None, *, now: bool = False) -> channel_rows.Rung:
-        """What a rollback takes: the release that is named, or the first rung that is allowed.
-        ``now``: if a rollback is under way, the release to which it goes.
+        """Choose the release of a rollback: the named one, or the first rung that is allowed.
+        ``now``: if a rollback is in progress, choose its release.
 
         Raises:
             NotOnLadder, NothingToGoBackTo.
@@ -48,7 +48,7 @@ class Ladder(Struct, frozen=True, kw_only=True):
 def read_ladder(
     reader: FleetReader, channel: str, name_of: NameOf = lambda user_id: user_id
 ) -> Ladder:
-    """``name_of`` is how a user is called. Raises: ChannelNotFound."""
+    """Read a channel's ladder. ``name_of`` finds the name of a user. Raises: ChannelNotFound."""
     found = reader.row(channel_rows.channel_key(channel), channel_rows.Channel)
     if found is None:
         raise refusals.ChannelNotFound(channel)

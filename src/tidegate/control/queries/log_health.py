@@ -1,4 +1,4 @@
-"""Whether the log takes commits, whether outbox work is stuck, whether rows match the log."""
+"""Check that the log accepts commits, that the outbox is not stuck, and that rows match the log."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.kernel.store import Store
 
 
 class LogHealth:
-    """Asks one log how it is."""
+    """Checks the health of one log."""
 
     def __init__(self, store: Store, folds: kernel_folds.Folds, clock: Clock) -> None:
         self._store = store
@@ -19,9 +19,9 @@ class LogHealth:
         self._clock = clock
 
     def write_fault(self) -> str:
-        """Why the log takes no commits at this moment; empty: it does.
+        """Return why the log accepts no commits now; empty: it does.
 
-        A commit that only checks a version takes the same path as a write and changes nothing.
+        A commit that only checks a version takes the same path as a write, but changes nothing.
         """
         key = model.Key(LOG_IDS.name, "log")
         try:
@@ -34,7 +34,7 @@ class LogHealth:
         return outcome.detail if isinstance(outcome, TidegateError) else ""
 
     def outbox_age(self) -> int:
-        """For how many seconds the longest waiting outbox work has been due."""
+        """Return for how many seconds the oldest due intent has been waiting."""
         for record in self._store.range(QUEUES.name, index="due", limit=1):
             due = codec.decode(record.data, Queue).next_attempt_at
             assert due is not None, "it would not be in the index"
@@ -42,5 +42,5 @@ class LogHealth:
         return 0
 
     def differences(self) -> list[replay.Difference]:
-        """Every folded row that differs from what the log says."""
+        """List all folded rows that differ from a replay of the log."""
         return replay.differences(self._store, self._folds)

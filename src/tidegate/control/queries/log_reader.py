@@ -1,4 +1,4 @@
-"""The log as people and followers read it: events, their facts, and positions by time."""
+"""Read the log: events, their facts, and positions by time."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ class LogReader:
         return self._store.read(query, after=after, limit=limit).events
 
     def feed(self, *, after: Position, limit: int) -> tuple[Event, ...]:
-        """All events, in order, without gaps."""
+        """Return the next events, in order, without gaps."""
         return self._store.feed(after=after, limit=limit).events
 
     def check_query(self, query: Query) -> None:
-        """Raises: InvalidInput: it names a type or a tag key that nothing has."""
+        """Raises: InvalidInput: the query names an unknown type or tag key."""
         for clause in query.clauses:
             self.vocabulary.index(clause)
 
     def value(self, event: Event) -> Struct:
-        """The typed fact of an event. Raises: InvalidInput: its type is unknown here."""
+        """Decode the fact of an event. Raises: InvalidInput: its type is unknown here."""
         return self.vocabulary.value(event)
 
     def package_of(self, type_name: str) -> str:
-        """The package of the domain that declares a type of events; empty: none does."""
+        """Return the domain package that declares an event type; empty: none."""
         found = self.vocabulary.types.get(type_name)
         _, _, rest = (
             ("", "", "") if found is None else found.struct.__module__.partition(".domain.")
@@ -43,7 +43,7 @@ class LogReader:
         return rest.partition(".")[0]
 
     def position_at(self, at: datetime) -> Position:
-        """The last position that was committed up to this time, by halving."""
+        """Find the last position that was committed up to this time, by binary search."""
         low, high = 0, self.head()
         while low < high:
             middle = (low + high + 1) // 2
@@ -55,7 +55,7 @@ class LogReader:
         return low
 
     def head(self) -> Position:
-        """The position of the newest event, found by doubling and halving."""
+        """Find the position of the newest event, by exponential and binary search."""
         low, step = 0, 1
         while found := self.feed(after=low + step - 1, limit=1):
             low, step = found[0].position, step * 2

@@ -1,4 +1,4 @@
-"""People: what one may do now for whom something is done, and their names in sentences."""
+"""People: their current permissions, and their names in sentences."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tidegate.domain.access import principals, rows
 from tidegate.domain.gates.inputs import Explanation
 
 Principals = Callable[[str], principals.Principal]
-NameOf = Callable[[str], str | None]  # how a user is called now; None: erased, or no user
+NameOf = Callable[[str], str | None]  # the current name of a user; None: erased, or no user
 
 _USER_ID: Final = re.compile(r"\buser_[0-9a-f]{20}\b")
 
 
 def principal_of(reads: Reads) -> Principals:
-    """Find a person by id, with the permissions of this moment; a disabled one has none."""
+    """Find a person by id, with their current permissions; a disabled user has none."""
 
     def find(user_id: str) -> principals.Principal:
         user = reads.find(rows.user_key(user_id), rows.User)
@@ -30,24 +30,25 @@ def principal_of(reads: Reads) -> Principals:
 
 
 class PeopleNames:
-    """Puts the names of people where a sentence has their ids.
+    """Replaces the ids of people in sentences by their names.
 
-    Rules that know no names write the sentences; names may be erased, so the log has none.
+    The rules that write the sentences know only ids, because names can be erased and are not in the
+    log.
     """
 
     def __init__(self, name_of: NameOf) -> None:
         self._name_of = name_of
 
     def find_name(self, user_id: str | None) -> str | None:
-        """How a user is called now; None: erased, or no user."""
+        """Return the current name of a user; None: erased, or no user."""
         return self._name_of(user_id) if user_id else None
 
     def name_in(self, sentence: str) -> str:
-        """The sentence with names. An id without a name stays: somebody may look for it."""
+        """Replace ids by names. An id without a name stays, so that one can search for it."""
         return _USER_ID.sub(lambda found: self._name_of(found[0]) or found[0], sentence)
 
     def name_in_explanation(self, found: Explanation) -> Explanation:
-        """What gates say, with names."""
+        """Replace ids by names in the reasons of gates."""
         return replace(
             found,
             answer=self.name_in(found.answer),

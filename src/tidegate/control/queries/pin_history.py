@@ -1,4 +1,4 @@
-"""What each change of a channel's pin was, in the words that the API, the CLI and pages share."""
+"""Classify the changes of a channel's pin, for the API, the CLI and the pages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tidegate.control.queries.reads import Reads
 from tidegate.domain.releases.rows import EventType, ReleaseEvent
 from tidegate.domain.rollouts import names, rows
 
-ROLLBACKS_MAX: Final = 100  # rollouts of one release on a channel that are looked through
+ROLLBACKS_MAX: Final = 100  # rollouts of one release on a channel that are read
 
 
 class PinMove(StrEnum):
-    """What a change of a pin was."""
+    """The kind of a change of a pin."""
 
     PROMOTED = "promoted"
     ROLLED_BACK = "rolled back"
-    CONFIRMED = "confirmed"  # the pin stayed; status or evidence are new
+    CONFIRMED = "confirmed"  # the same release, with a new status or evidence
     RETIRED = "retired"
 
 
@@ -32,7 +32,7 @@ _MOVES: Final = {
 
 
 def pin_moves(reads: Reads, scope: str, events: Sequence[ReleaseEvent]) -> tuple[PinMove, ...]:
-    """What each of these changes was, in their order."""
+    """Return the kind of each change, in the same order."""
     rollbacks = _rollbacks(reads, scope, events)
     return tuple(
         PinMove.ROLLED_BACK
@@ -45,8 +45,8 @@ def pin_moves(reads: Reads, scope: str, events: Sequence[ReleaseEvent]) -> tuple
 def _rollbacks(
     reads: Reads, scope: str, events: Sequence[ReleaseEvent]
 ) -> set[tuple[datetime, str]]:
-    """When the channel went back to one of these releases. Such a rollout is not the first of its
-    release there, so its id has a number: prod@web.1~2.
+    """Find when the channel was rolled back to one of these releases. Such a rollout is not the
+    first one of its release there, so its id has a number: prod@web.1~2.
     """
     moved = {
         item.release_id

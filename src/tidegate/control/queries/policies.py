@@ -1,4 +1,4 @@
-"""What a policy would do on a channel as the fleet is now."""
+"""Check what a policy would do on a channel with the current fleet."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def check_document(
     channel: str | None,
     planned: ChannelScope | None = None,
 ) -> tuple[policy_document.PolicyRead, PolicyCheck, rows.Channel | None]:
-    """A policy as it would be stored, what there is to say about it, and the channel as it is.
+    """Return a policy as it would be stored, the findings about it, and the channel.
 
-    ``planned`` is a channel that may not exist yet: then the policy is checked on its hosts.
+    ``planned`` describes a channel that may not exist yet; the policy is then checked on its hosts.
 
     Raises:
         ChannelNotFound: the channel does not exist, and ``planned`` does not describe it.
@@ -45,7 +45,7 @@ def check_document(
 
 
 def _planned_row(planned: ChannelScope | None) -> rows.Channel:
-    """The row that a channel would have. Nothing of a policy depends on when it is created."""
+    """Make the row that a channel would have. Its creation time does not matter for a policy."""
     assert planned is not None
     return rows.Channel(
         channel=planned.channel,

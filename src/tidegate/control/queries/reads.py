@@ -1,4 +1,4 @@
-"""Rows as they are now: found by key, or listed in the order of an id or an index."""
+"""Read current rows: by key, or in the order of an id or an index."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ class Found(NamedTuple, Generic[Row]):
     row: Row
     version: Position
     id: str
-    entry: str = ""  # in the index that it was found by, with its id: where a next page starts
+    entry: str = ""  # its index columns and id, where the next page starts
 
 
 class Reads:
-    """Reads rows of one store. ``is_local``: a point read takes microseconds, not a round trip."""
+    """Reads rows of one store. ``is_local``: a point read takes microseconds, no round trip."""
 
     def __init__(self, store: kernel_store.Store, *, is_local: bool = False) -> None:
         self._store = store
         self.is_local = is_local
 
     def demand(self, key: Key, model: type[Row], missing: NotFound) -> Found[Row]:
-        """The row of this key. Raises: ``missing``."""
+        """Return the row of this key. Raises: ``missing``."""
         found = self.find(key, model)
         if found is None:
             raise missing
         return found
 
     def find(self, key: Key, model: type[Row]) -> Found[Row] | None:
-        """The row of this key, or None."""
+        """Return the row of this key, or None."""
         (record,) = self._store.get(key)
         if record is None:
             return None
         return Found(codec.decode(record.data, model), record.version, record.key.id)
 
     def find_all(self, *wanted: tuple[Key, type[Any]]) -> tuple[Found[Any] | None, ...]:
-        """Several rows of one moment each."""
+        """Return several rows. Each is consistent; together they may be of different moments."""
         records = self._store.get(*(key for key, _ in wanted))
         return tuple(
             None
@@ -66,9 +66,9 @@ class Reads:
         limit: int,
         descending: bool = False,
     ) -> list[Found[Any]]:
-        """Rows in the order of their id, or of those whose index columns are ``of``, then id.
+        """List rows by id; with ``index``, only those whose index columns equal ``of``.
 
-        ``after`` is the id of the last row seen; ``descending`` turns the order around.
+        ``after`` is the id of the last row seen; ``descending`` reverses the order.
         """
         if index is not None:
             whole = len(of) == len(collection.index(index).columns)
@@ -94,9 +94,11 @@ class Reads:
     def views(
         self, collection: Collection, view: type[Row], *, prefix: str = "", page_rows: int
     ) -> Iterator[list[Row]]:
-        """All rows of a collection, or those whose id begins so, as ``view`` reads them: by pages.
+        """Yield all rows of a collection, or those with an id prefix, decoded as ``view``, by
+        pages.
 
-        A view is a struct with some of the row's fields; build its decoder and that of a list.
+        A view is a struct with some of the row's fields. Build decoders for it and for a list of
+        it.
         """
         for page in kernel_store.row_pages(
             self._store, collection.name, prefix=prefix, page_rows=page_rows
@@ -104,7 +106,7 @@ class Reads:
             yield codec.decode_all([record.data for record in page], view)
 
     def iterate(self, collection: Collection) -> Iterator[Found[Any]]:
-        """All rows of a collection in the order of their id, read by pages."""
+        """Yield all rows of a collection by id, read in pages."""
         for record in kernel_store.rows(self._store, collection.name):
             yield Found(codec.decode(record.data, collection.model), record.version, record.key.id)
 
@@ -117,7 +119,7 @@ class Reads:
         after: str = "",
         limit: int,
     ) -> list[Found[Any]]:
-        """Rows whose first index columns are ``of``, those with the greatest entry first.
+        """List rows whose first index columns equal ``of``, greatest entry first.
 
         ``after`` is the ``entry`` of the last row seen.
         """
@@ -140,7 +142,7 @@ class Reads:
         ]
 
     def first(self, collection: Collection, index: str, *, limit: int) -> list[Found[Any]]:
-        """The first rows in the order of an index, whatever its columns hold."""
+        """List the first rows of an index, with any values in its columns."""
         records = self._store.range(collection.name, index=index, limit=limit)
         return [
             Found(codec.decode(record.data, collection.model), record.version, record.key.id)

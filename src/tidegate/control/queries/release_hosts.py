@@ -1,4 +1,4 @@
-"""The hosts on which a channel put a release: who would miss it."""
+"""The hosts that run a release because a channel wants it."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from tidegate.domain.hosts import rows as host_rows, states
 from tidegate.domain.rollouts import rows as rollout_rows, tallies
 from tidegate.domain.rollouts.names import ref_of
 
-NAMED_MAX: Final = 3  # hosts of one answer
+NAMED_MAX: Final = 3  # hosts that are named
 PAGE_ROWS: Final = 1_000
 
 _RUNNING = (states.HostState.SOAKING, states.HostState.CONVERGED)
 
 
 class ReleaseHosts(Struct, frozen=True):
-    """How many hosts run a release, and the names of the first of them."""
+    """How many hosts run a release, and the names of the first ones."""
 
     names: tuple[str, ...] = ()
     count: int = 0
 
 
 def find_release_hosts(reads: Reads, release_id: str, channels: Iterable[str]) -> ReleaseHosts:
-    """The hosts that run the release because one of these channels wants it."""
+    """Find the hosts that run the release because one of these channels wants it."""
     names: list[str] = []
     count = 0
     for rollout_id in _rollouts(reads, release_id, channels):
@@ -44,9 +44,9 @@ def find_release_hosts(reads: Reads, release_id: str, channels: Iterable[str]) -
 
 
 def _rollouts(reads: Reads, release_id: str, channels: Iterable[str]) -> Iterator[str]:
-    """The newest rollout of each channel, where it is of the release."""
+    """Yield the newest rollout of each channel, if it is one of the release."""
     for name in channels:
-        channel = reads.find(channel_key(name), Channel)  # a scope need not be a channel
+        channel = reads.find(channel_key(name), Channel)  # not every scope is a channel
         newest = None if channel is None else channel.row.newest_rollout_id
         if newest is not None and ref_of(newest) == release_id:
             yield newest

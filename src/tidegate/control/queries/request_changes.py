@@ -1,4 +1,4 @@
-"""What a request would change, in words: each line from what is to what would be."""
+"""Describe what a request would change: the current and the new value of each member."""
 
 from __future__ import annotations
 
@@ -15,19 +15,14 @@ from tidegate.domain.channels import facts as channel_facts, policy_document, ro
 from tidegate.domain.channels.policy import wave_names
 from tidegate.domain.fleet.rows import Budget, Host, budget_key, host_key
 from tidegate.domain.releases.rows import Actual, actual_key
-from tidegate.domain.requests import (
-    rows as request_rows,
-    slices as request_slices,
-    states,
-    subjects,
-)
+from tidegate.domain.requests import changes, rows as request_rows, states, subjects
 from tidegate.domain.rollouts import names, rows
 from tidegate.domain.times import describe_end, describe_time
 from tidegate.domain.windows import facts as window_facts, rows as window_rows, slices
 
 NONE = "none"
 VALUE_CHARS_MAX = 200
-INCARNATIONS_MAX = 20  # of a release on a channel, in which the rollout of a request is looked for
+INCARNATIONS_MAX = 20  # of a release on a channel that are searched for a request's rollout
 
 for _read_here in (
     channel_facts.ChannelPolicy,
@@ -38,7 +33,7 @@ for _read_here in (
 
 
 class RequestChange(msgspec.Struct, frozen=True):
-    """One thing that would be different."""
+    """One difference that a request would make."""
 
     what: str
     before: str
@@ -46,17 +41,17 @@ class RequestChange(msgspec.Struct, frozen=True):
 
 
 class RequestRollout(msgspec.Struct, frozen=True):
-    """The rollout that a request opened, or that it is about."""
+    """The rollout that a request opened or refers to."""
 
     rollout_id: str
     release_id: str
-    before: str | None  # what the channel wanted before
-    hosts: int  # that its plan takes
+    before: str | None  # the release that the channel wanted before
+    hosts: int  # in its plan
 
 
 def find_rollout(reads: Reads, row: request_rows.ChannelRequest) -> RequestRollout | None:
-    """The rollout of a request that was carried out; None: there is none, or it is too old. A
-    request and what it asks for are one commit, so they have one time.
+    """Find the rollout of an executed request; None: none, or too old. A request is executed in the
+    same commit as its command, so both have the same time.
     """
     if row.state is states.RequestState.EXECUTED:
         done_at = row.ended_at
@@ -97,7 +92,7 @@ def _read_rollout(reads: Reads, rollout_id: str) -> RequestRollout | None:
 
 
 def find_change(reads: Reads, row: request_rows.ChannelRequest) -> str:
-    """What makes an open request void now, in words; empty: nothing."""
+    """Describe the change that makes an open request void; empty: none."""
     parts = subjects.list_parts(row.kind, row.channel, row.command)
     found = reads.find_all(
         (channel_rows.channel_key(row.channel), channel_rows.Channel),
@@ -105,13 +100,13 @@ def find_change(reads: Reads, row: request_rows.ChannelRequest) -> str:
         *((part.key, part.row) for part in parts),
     )
     channel, pin, *named = (None if item is None else item.row for item in found)
-    return request_slices.find_change(row, channel, pin, named)
+    return changes.find_change(row, channel, pin, named)
 
 
 def list_changes(
     reads: Reads, name_of: NameOf, row: request_rows.ChannelRequest
 ) -> tuple[RequestChange, ...]:
-    """What an open request would change as things are now; nothing of one that is over."""
+    """List what an open request would change now; empty if it is over."""
     if row.state not in states.OPEN:
         return ()
     return tuple(_Changes(reads, name_of, row).lines())
@@ -122,18 +117,18 @@ class _Changes:
         self._reads = reads
         self._name_of = name_of
         self._row = row
-        self._said = row.command
+        self._command = row.command
         self._channel = self._find(channel_rows.channel_key(row.channel), channel_rows.Channel)
 
     def lines(self) -> Iterator[RequestChange]:
-        said = self._said
+        command = self._command
         match self._row.kind:
             case steps.PROMOTE.name:
-                yield self._pin(said["release_id"])
-                for gate in said.get("overrides") or ():
+                yield self._pin(command["release_id"])
+                for gate in command.get("overrides") or ():
                     yield RequestChange(f"gate {gate}", "holds the rollout", "passed")
-                if said.get("start_at"):
-                    yield RequestChange("start", "at once", said["start_at"])
+                if command.get("start_at"):
+                    yield RequestChange("start", "at once", command["start_at"])
             case steps.ROLL_BACK.name:
                 yield from self._rollback()
             case steps.EDIT_CHANNEL.name:
@@ -145,7 +140,7 @@ class _Changes:
             case steps.UNHOLD_CHANNEL.name:
                 yield RequestChange("hold", self._hold(), NONE)
             case steps.LIFT_QUARANTINE.name:
-                yield self._lift(said["closure_hash"])
+                yield self._lift(command["closure_hash"])
             case _:
                 yield from self._stops()
 
@@ -156,31 +151,31 @@ class _Changes:
         return RequestChange("release", NONE if pin is None else pin.pinned_release_id, release)
 
     def _rollback(self) -> Iterator[RequestChange]:
-        said = self._said
-        yield self._pin(said["to"])
-        if said.get("now"):
+        command = self._command
+        yield self._pin(command["to"])
+        if command.get("now"):
             yield RequestChange("waves and soaks", "as the policy says", "all hosts at once")
             yield RequestChange("freeze, hold and window", "hold the rollout", "passed")
-        if said.get("ignore_budgets"):
+        if command.get("ignore_budgets"):
             yield RequestChange("budgets", "kept", "passed")
-        if said.get("lift_quarantine"):
-            yield RequestChange(f"quarantine of {said['to']}", "in force", "lifted")
+        if command.get("lift_quarantine"):
+            yield RequestChange(f"quarantine of {command['to']}", "in force", "lifted")
 
     def _edit(self) -> Iterator[RequestChange]:
         if self._channel is None:
             return
-        selector, policy = self._said.get("selector"), self._said.get("policy")
+        selector, policy = self._command.get("selector"), self._command.get("policy")
         if selector is not None and selector != self._channel.selector:
             yield RequestChange("hosts", self._channel.selector, selector)
         if policy is not None:
-            # As it will be carried out: what the request leaves out has the type's default, not
-            # the one that a policy file gets.
+            # As it will be executed: missing members get the default of the type, not that of a
+            # policy file.
             asked = decoders.convert(policy, channel_facts.ChannelPolicy)
             yield from describe_policy_changes(self._channel.policy, asked)
 
     def _protection(self) -> Iterator[RequestChange]:
         found = None if self._channel is None else self._channel.protection
-        asked = self._said.get("protection")
+        asked = self._command.get("protection")
         if asked is None:
             yield RequestChange("protection", "a second person", NONE)
             return
@@ -205,38 +200,39 @@ class _Changes:
     # ── rollouts, and what stops them ──
 
     def _stops(self) -> Iterator[RequestChange]:
-        said = self._said
+        command = self._command
         match self._row.kind:
             case steps.RETRY_ROLLOUT.name | steps.CLEAR_ROLLOUT.name:
                 yield from self._clearance()
             case steps.OVERRIDE_GATE.name:
-                yield RequestChange(f"gate {said['gate']}", "holds the rollout", "passed")
+                yield RequestChange(f"gate {command['gate']}", "holds the rollout", "passed")
             case steps.SKIP_WAVE.name:
-                yield RequestChange(f"wave {said['wave']}", "gets the release", "skipped")
+                yield RequestChange(f"wave {command['wave']}", "gets the release", "skipped")
             case steps.PROMOTE_ALL.name:
                 yield RequestChange("waves", "one after the other", "all now")
             case steps.END_FREEZE.name:
-                yield self._thaw(said["freeze_id"])
+                yield self._thaw(command["freeze_id"])
             case steps.CREATE_WINDOW.name | steps.EDIT_WINDOW.name:
                 before = self._find(
-                    window_rows.window_key(said["window"]["window_id"]), window_rows.Window
+                    window_rows.window_key(command["window"]["window_id"]), window_rows.Window
                 )
-                after = decoders.convert(said["window"], window_facts.WindowSpec)
+                after = decoders.convert(command["window"], window_facts.WindowSpec)
                 old = None if before is None else slices.spec_of(before)
                 yield from _compare(_written(old), _written(after))
             case steps.DELETE_WINDOW.name:
-                yield RequestChange(f"window {said['window_id']}", "in force", "deleted")
+                yield RequestChange(f"window {command['window_id']}", "in force", "deleted")
             case steps.SET_BUDGET.name | steps.REMOVE_BUDGET.name:
-                yield from self._budget(said)
+                yield from self._budget(command)
             case steps.LABEL_HOST.name:
-                host = self._find(host_key(said["host_id"]), Host)
-                yield from _compare({} if host is None else host.labels, said["labels"], "label ")
+                host = self._find(host_key(command["host_id"]), Host)
+                labels = {} if host is None else host.labels
+                yield from _compare(labels, command["labels"], "label ")
 
     def _clearance(self) -> Iterator[RequestChange]:
-        said = self._said
-        hosts = ", ".join(said.get("host_ids") or ()) or "failed hosts"
-        rollout = self._find(rows.rollout_key(said["rollout_id"]), rows.Rollout)
-        waived = said.get("mode") == "waive"
+        command = self._command
+        hosts = ", ".join(command.get("host_ids") or ()) or "failed hosts"
+        rollout = self._find(rows.rollout_key(command["rollout_id"]), rows.Rollout)
+        waived = command.get("mode") == "waive"
         yield RequestChange(hosts, "stopped", "waived" if waived else "tried again")
         if rollout is None or waived:
             return
@@ -256,14 +252,14 @@ class _Changes:
             f"freeze {freeze_id}", f"by {by}{describe_end(freeze.until)}: {freeze.reason}", "ended"
         )
 
-    def _budget(self, said: Mapping[str, Any]) -> Iterator[RequestChange]:
-        found = self._find(budget_key(said["budget_id"]), Budget)
+    def _budget(self, command: Mapping[str, Any]) -> Iterator[RequestChange]:
+        found = self._find(budget_key(command["budget_id"]), Budget)
         if self._row.kind == steps.REMOVE_BUDGET.name:
-            yield RequestChange(f"budget {said['budget_id']}", "in force", "removed")
+            yield RequestChange(f"budget {command['budget_id']}", "in force", "removed")
             return
         names = ("selector", "max_in_flight", "max_in_flight_pct")
         old = {name: None if found is None else getattr(found, name) for name in names}
-        yield from _compare(old, {name: said.get(name) for name in names})
+        yield from _compare(old, {name: command.get(name) for name in names})
 
     def _find(self, key: Any, model: type[Any]) -> Any:
         found = self._reads.find(key, model)
@@ -276,7 +272,7 @@ class _Changes:
 def describe_policy_changes(
     before: channel_facts.ChannelPolicy, after: channel_facts.ChannelPolicy
 ) -> Iterator[RequestChange]:
-    """What differs between two policies: waves by their names, the rest member by member."""
+    """List the differences between two policies: waves by name, the rest member by member."""
     old, new = _waves(before), _waves(after)
     for name in dict.fromkeys((*old, *new)):
         if old.get(name) != new.get(name):
@@ -300,21 +296,21 @@ def _wave(wave: channel_facts.WaveSpec) -> str:
         size = f"{wave.percent} % of the hosts"
     elif wave.count is not None:
         size = f"{wave.count} host{'' if wave.count == 1 else 's'}"
-    said = [size if wave.selector == "*" else f"{size} of {wave.selector}"]
+    parts = [size if wave.selector == "*" else f"{size} of {wave.selector}"]
     written = msgspec.to_builtins(wave)
-    said += [
+    parts += [
         f"{name} {value}"
         for name, value in written.items()
         if name not in ("name", "selector", "percent", "count")
     ]
-    return ", ".join(said)
+    return ", ".join(parts)
 
 
 # ── members ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def _written(value: msgspec.Struct | None) -> dict[str, Any]:
-    """All members, also those that have their default."""
+    """Return all members, including those with default values."""
     if value is None:
         return {}
     return {name: getattr(value, name) for name in value.__struct_fields__}

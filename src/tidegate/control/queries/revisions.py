@@ -1,4 +1,4 @@
-"""Reads about revisions: now and in the past, lineage, dependents, what a deletion would remove."""
+"""Read revisions: current and past ones, lineage, dependents, and what a deletion would remove."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tidegate.domain.packages import (
 from tidegate.errors import NotFound
 from tidegate.kernel.model import Position, at_most
 
-LINEAGE_MAX = 64  # generations that are shown
+LINEAGE_MAX = 64  # generations
 DEPENDENTS_MAX = 1_000
 
 
 class RevisionInPackage(Struct, frozen=True):
-    """A revision, its package and its repository: all are shown in its document."""
+    """A revision with its package and repository; its document shows all three."""
 
     revision: Found[package_rows.Revision]
     package: Found[package_rows.PackageRow] | None
@@ -31,7 +31,7 @@ class RevisionInPackage(Struct, frozen=True):
 
 
 def find_revision(reads: Reads, name: str) -> RevisionInPackage | None:
-    """The revision as it is now, or None. Raises: InvalidName."""
+    """Find the current revision, or None. Raises: InvalidName."""
     place = names.parse(name)
     revision, package, repository = reads.find_all(
         (package_rows.revision_key(place), package_rows.Revision),
@@ -42,7 +42,7 @@ def find_revision(reads: Reads, name: str) -> RevisionInPackage | None:
 
 
 def revision_at(rows: RowHistory, name: str, position: Position) -> RevisionInPackage | None:
-    """The revision as it was at a position of the log, or None. Raises: HistoryTooLong."""
+    """Return the revision as it was at a log position, or None. Raises: HistoryTooLong."""
     place = names.parse(name)
     revision = rows.row_at(folds.revisions, name, history.history_of(name), position)
     if revision is None:
@@ -55,14 +55,14 @@ def revision_at(rows: RowHistory, name: str, position: Position) -> RevisionInPa
 
 
 def demand_row(reads: Reads, name: str) -> package_rows.Revision:
-    """The row of a revision. Raises: RevisionNotFound, InvalidName."""
+    """Return the row of a revision. Raises: RevisionNotFound, InvalidName."""
     return reads.demand(
         package_rows.revision_key(name), package_rows.Revision, refusals.RevisionNotFound(name)
     ).row
 
 
 def list_lineage(reads: Reads, name: str) -> tuple[package_facts.Lineage, ...]:
-    """What a revision descends from, nearest first, as far as it goes."""
+    """List the revisions that a revision descends from, nearest first."""
     found: list[package_facts.Lineage] = []
     for _ in range(LINEAGE_MAX):
         revision = reads.find(package_rows.revision_key(name), package_rows.Revision)
@@ -75,20 +75,20 @@ def list_lineage(reads: Reads, name: str) -> tuple[package_facts.Lineage, ...]:
 
 
 def list_dependents(reads: Reads, name: str) -> tuple[str, ...]:
-    """The revisions that descend from this one, so that it cannot be deleted."""
+    """List the revisions that descend from this one, which keep it from being deleted."""
     found = reads.range(package_rows.REVISION_DEPENDENTS, prefix=f"{name}/", limit=DEPENDENTS_MAX)
     return tuple(item.row.dependent for item in found)
 
 
 def find_latest(reads: Reads, package: str) -> str | None:
-    """The package's latest published revision: what one returns to."""
+    """Find the package's latest published revision."""
     found = reads.find(package_rows.package_key(package), package_rows.PackageRow)
     latest = None if found is None else found.row.latest
     return None if latest is None else latest.name
 
 
 def plan_deletion(reads: Reads, package: str) -> tuple[bulk.PlannedDeletion, ...]:
-    """The revisions that the package has now. Raises: NotFound, LimitExceeded."""
+    """List the revisions that a deletion would remove. Raises: NotFound, LimitExceeded."""
     found = reads.range(
         package_rows.REVISIONS, index="by_package", of=(package,), limit=bulk.PLANNED_MAX + 1
     )

@@ -1,4 +1,4 @@
-"""Rollouts in lists: the newest first, each with its tally, filtered by what people ask for."""
+"""List rollouts with their tallies, newest first, with filters."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from msgspec import Struct
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.rollouts import rows, states
 
-PAGE: Final = 200  # rows read at once
-PAGES_MAX: Final = 25  # in one answer: a rare outcome may need several
-TALLIES_MAX: Final = 50  # rows that are asked for at once
+PAGE: Final = 200  # rows per read
+PAGES_MAX: Final = 25  # read for one response: a rare outcome may need several
+TALLIES_MAX: Final = 50  # rows per read
 
 
 class RolloutsWanted(Struct, frozen=True, kw_only=True):
-    """What a list of rollouts is asked for; what is not said does not matter."""
+    """The filters of a list of rollouts; None matches all."""
 
     channel: str | None = None
     state: states.RolloutState | None = None
     outcomes: frozenset[states.Outcome] = frozenset()
     since: datetime | None = None
     had_failures: bool = False
-    ended: bool | None = None  # True: only those that are over, False: only those that are open
+    ended: bool | None = None  # True: only ended ones, False: only open ones
 
 
 class ListedRollout(NamedTuple):
@@ -40,9 +40,9 @@ def newest_rollouts(
     after: str,
     limit: int,
 ) -> tuple[list[ListedRollout], str | None]:
-    """Rollouts that fit, newest first, and where the next page starts; None: there is none.
+    """List matching rollouts, newest first, and where the next page starts; None: no next page.
 
-    A page may be short, or empty, and still have a next one: a filter finds few among many.
+    With a filter, a page may be short or empty and still have a next one.
     """
     index, of = ("by_opening", ()) if wanted.channel is None else _of_channel(wanted.channel)
     listed: list[ListedRollout] = []

@@ -1,4 +1,4 @@
-"""What an open rollout does now, and which of its shut gates need a person."""
+"""What an open rollout does now, and which of its closed gates need a person."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from tidegate.domain.gates.attention import describe_stuck_wave, needs_person
 from tidegate.domain.hosts import rows as host_rows, states
 from tidegate.domain.rollouts import progress, rows as rollout_rows
 
-RECORDS_MAX: Final = 500  # read to know when a soak ends; of more hosts no time is given
+RECORDS_MAX: Final = 500  # read to find the end of a soak; with more hosts no time is shown
 
 
 class GateShown(rollout_rows.GateStatus, frozen=True, kw_only=True):
-    """A gate that is shut, and whether it opens by itself."""
+    """A closed gate, and whether it opens without a person."""
 
     needs_person: bool
 
@@ -22,8 +22,8 @@ class GateShown(rollout_rows.GateStatus, frozen=True, kw_only=True):
 def list_gates(
     fleet: FleetReader, tally: rollout_rows.RolloutTally, gates: rollout_rows.RolloutGates | None
 ) -> tuple[GateShown, ...]:
-    """The gates that hold an open rollout back. Their reasons are of the time when they shut; what
-    is said of a wave that waits for a person is of now.
+    """List the closed gates of an open rollout. Their reasons are from the time when they closed,
+    except that of a wave that waits for a person, which is current.
     """
     if gates is None or not gates.blocked:
         return ()
@@ -45,7 +45,7 @@ def list_gates(
 def find_progress(
     reads: Reads, tally: rollout_rows.RolloutTally
 ) -> progress.RolloutProgress | None:
-    """What the rollout does now; None: it is over, stopped or paused."""
+    """Describe what the rollout does now; None: it is over, stopped or paused."""
     until = None
     if tally.outcome is None and any(wave.count(states.HostState.SOAKING) for wave in tally.waves):
         prefix = host_rows.record_id(tally.rollout_id, "")

@@ -1,4 +1,4 @@
-"""The installation on one screen: each channel, what is under way, and what needs a person."""
+"""The installation on one screen: each channel, what is in progress, and what needs a person."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.channels.rows import CHANNELS, FREEZES, QUARANTINE, Channel, Freeze
 from tidegate.domain.fleet.agent_versions import OLD_AGENTS_COMMAND, old_agents_text
-from tidegate.domain.gates import checks, waits
+from tidegate.domain.gates import overrides, remedies
 from tidegate.domain.packages import (
     revision_commands,
     rows as package_rows,
@@ -30,13 +30,13 @@ from tidegate.domain.rollouts.progress import RolloutProgress
 from tidegate.domain.times import describe_end, describe_time
 
 PROPOSED_MAX: Final = 200  # counted
-REQUESTS_MAX: Final = 200  # looked at, of each state
+REQUESTS_MAX: Final = 200  # read per state
 NAMED_MAX: Final = 5  # proposals that are named one by one
-SILENT_SHARE: Final = 0.05  # of a channel's hosts: more of them need a person
+SILENT_SHARE: Final = 0.05  # of a channel's hosts; a larger share of silent ones needs a person
 
 
 class Attention(Struct, frozen=True, kw_only=True):
-    """Something that needs a person, and the command to begin with."""
+    """Something that needs a person, and the first command to run."""
 
     channel: str | None
     says: str
@@ -53,7 +53,7 @@ class NoticeKind(StrEnum):
 
 
 class StatusNotice(Struct, frozen=True, kw_only=True):
-    """Something to know that does not need the person who asks."""
+    """Something worth knowing that does not need the caller."""
 
     kind: NoticeKind
     channel: str | None
@@ -66,15 +66,15 @@ class ChannelStatus(Struct, frozen=True, kw_only=True):
     channel: str
     wanted: str | None  # the release that was promoted last
     hosts: int
-    on_wanted: int  # hosts that say they run it
+    on_wanted: int  # hosts that report it
     silent: int
     rollout_id: str | None  # the newest one
     state: str | None  # of that rollout
     outcome: rollout_states.Outcome | None  # None: it is open
-    wave: int  # that it is in, counted from 1
+    wave: int  # the current one, counted from 1
     waves: int
     held_by: str | None
-    is_frozen: bool = False  # a freeze keeps its open rollout waiting
+    is_frozen: bool = False  # its open rollout waits for a freeze
     progress: RolloutProgress | None = None  # of an open rollout; None: stopped or paused
 
 
@@ -90,14 +90,14 @@ class StatusReport(Struct, frozen=True, kw_only=True):
 
 
 class Findings(NamedTuple):
-    """What a part of the report adds."""
+    """What one part adds to the report."""
 
     attention: list[Attention]
     notices: list[StatusNotice]
 
 
 class StatusReader:
-    """Reads the rows that the report shows."""
+    """Makes the status report."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class StatusReader:
         self._people = people
 
     def report(self, caller: callers.Caller) -> StatusReport:
-        """What this person is told: of the channels that they may read, and what needs them."""
+        """Report on the channels that the caller may read, and on what needs them."""
         picture = self._pictures.look()
         drawn = {item.channel: item for item in picture.channels}
         shown: list[ChannelStatus] = []
@@ -180,12 +180,12 @@ class StatusReader:
         )
 
     def _list_freezes(self, now: datetime) -> list[Freeze]:
-        """The freezes that are in force."""
+        """List the freezes that are active."""
         rows: list[Freeze] = [item.row for item in self._reads.iterate(FREEZES)]
         return [row for row in rows if row.until is None or now < row.until]
 
     def _requests(self, caller: callers.Caller, now: datetime) -> Findings:
-        """Requests on protected channels that wait, for the caller or for others."""
+        """Find open requests on protected channels, for the caller or for others."""
         found = Findings([], [])
         for state in (
             request_states.RequestState.WAITING,
@@ -203,7 +203,7 @@ class StatusReader:
         return found
 
     def _proposals(self, caller: callers.Caller) -> tuple[list[Attention], int]:
-        """Proposed revisions that the caller may approve, and how many they may read."""
+        """Find proposals that the caller may approve, and count those that they may read."""
         page = self._reads.range(
             package_rows.REVISIONS,
             index="by_lifecycle",
@@ -274,8 +274,8 @@ def _freezes(caller: callers.Caller, freezes: list[Freeze]) -> list[StatusNotice
 def _frozen_by(
     freezes: list[Freeze], tally: rollout_rows.RolloutTally | None, now: datetime
 ) -> Freeze | None:
-    """The freeze that keeps hosts of an open rollout waiting; of several, the one that ends last.
-    It stops no rollout of which every host has begun.
+    """Find the freeze that hosts of an open rollout wait for; of several, the one that ends last.
+    None if every host has begun.
     """
     if tally is None or tally.outcome is not None:
         return None
@@ -301,7 +301,7 @@ def _may_approve(caller: callers.Caller, row: package_rows.Revision, quorum: int
 
 
 def _add_request(found: Findings, row: request_rows.ChannelRequest, caller: callers.Caller) -> None:
-    """A request: what needs the caller, and else who it waits for."""
+    """Add a request: as needing the caller, or else with the people that it waits for."""
     what = describe_request(row.kind, row.channel, row.command)
     show = f"tidegate request show {row.request_id}"
     scopes = [channel_scope(name) for name in row.channels]
@@ -339,8 +339,8 @@ def _add_request(found: Findings, row: request_rows.ChannelRequest, caller: call
 
 
 def _overrides(tally: rollout_rows.RolloutTally, now: datetime) -> Iterator[StatusNotice]:
-    """The gates that the rollout passes because a person said so."""
-    for says, until in checks.list_overrides(tally, now):
+    """Yield the gates that a person allowed the rollout to pass."""
+    for says, until in overrides.list_overrides(tally, now):
         yield StatusNotice(
             kind=NoticeKind.OVERRIDE,
             channel=tally.channel,
@@ -384,7 +384,7 @@ def _describe(
     shut: tuple[rollout_waits.GateShown, ...],
     frozen: Freeze | None,
 ) -> Findings:
-    """What of a channel needs a person, and what else is to be known of it."""
+    """Find what needs a person on a channel, and what else is worth knowing."""
     name = channel.channel
     found = Findings([], [])
 
@@ -415,7 +415,7 @@ def _describe(
                     needs(says, max(frozen.started_at, tally.opened_at), hasten)
                 else:
                     notes(NoticeKind.GATE, says, why)
-            for gate in _worth_telling(shut):
+            for gate in _choose_gates(shut):
                 says = f"{what} waits: {gate.reason}"
                 if is_rollback and gate.gate == "window":
                     needs(says, gate.since, hasten)
@@ -428,7 +428,7 @@ def _describe(
         needs(
             f"{tally.target_ref} {words}, and nothing followed",
             tally.outcome_at,
-            waits.list_next(tally)[0].command,
+            remedies.list_next(tally)[0].command,
         )
     if channel.held_at is not None:
         says = f"held by {channel.held_by} since {describe_time(channel.held_at)}"
@@ -444,9 +444,9 @@ def _describe(
     return found
 
 
-def _worth_telling(shut: tuple[rollout_waits.GateShown, ...]) -> list[rollout_waits.GateShown]:
-    """The first gate that needs a person; without one, those that are told in no other place. A
-    hold and a freeze have a line of their own, a wave under way is progress.
+def _choose_gates(shut: tuple[rollout_waits.GateShown, ...]) -> list[rollout_waits.GateShown]:
+    """Return the first gate that needs a person; without one, the gates that are not shown
+    elsewhere. Holds and freezes have their own lines, and a wave in progress is progress.
     """
     rest = [item for item in shut if item.gate not in ("freeze", "hold")]
     urgent = [item for item in rest if item.needs_person]

@@ -1,1 +1,1 @@
-"""Bodies, archives, backups, and what removes what nothing names any more."""
+"""Blobs, archives and backups, and the removal of what no row references."""

@@ -1,21 +1,21 @@
-"""Backups of an installation in one directory, and how one is put back.
+"""Back up an installation into one directory, and restore it.
 
     backup/
-      backup.json    what it is: log, head, when, digests; written last, so without it there is none
+      backup.json    log, head, time, digests; written last, so without it the backup is incomplete
       tidegate.db    the database as it was at one moment
-      secret         by which names are sealed and sessions signed: keep the backup as closely
-      blobs/         every body that the database in the backup names, and no other
+      secret         encrypts names and signs sessions, so protect the backup like the server
+      blobs/         every blob that the database in the backup references, and no other
 
-A server may run while a backup is taken. The database is copied first, then the bodies that the
-copy names: a body is durable before the commit that names it, so it is there. Bodies that a
-previous backup has are linked from there, so the second backup costs what is new. Each backup is
-whole: remove any of them at any time. A restore begins a new epoch, a fact
-at the head of the log: what was acknowledged after the backup is gone, and everybody can see so.
+A server may run while a backup is taken. The database is copied first, then the blobs that the
+copy references: they exist, because a blob is durable before the commit that references it. Blobs
+that a previous backup has are hard-linked from there, so a second backup stores only what is new.
+Each backup is complete: you may delete any of them at any time. A restore begins a new epoch, a
+fact at the head of the log, because what was acknowledged after the backup is lost.
 
-What ended after the backup would be alive again. So a restore ends every session, API token and
-enrollment token. Passwords and agent keys stay: without them nobody could sign in, and every host
-would have to enroll again. The restore and the doctor say that keys may have been revoked since. A
-restore revokes the keys of all agents if it is asked to.
+Credentials that ended after the backup would become valid again. So a restore ends every session,
+API token and enrollment token. Passwords and agent keys stay: without them no one could sign in,
+and every host would have to enroll again. The restore and the doctor warn that keys may have been
+revoked since the backup. A restore can also revoke the keys of all agents.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tidegate.domain.fleet.rows import ENROLLED, HOSTS
 from tidegate.errors import Refused
 from tidegate.kernel import model, store
 
-FORMAT = 2  # a backup holds a log: raised with LOG_FORMAT
+FORMAT = 2  # a backup contains a log, so this grows with LOG_FORMAT
 LABEL: Final = "backup.json"
 DATABASE: Final = "tidegate.db"
 PARTIAL: Final = ".partial"
@@ -55,24 +55,24 @@ LABEL_BYTES_MAX = 64 * 1024
 MISSING_MAX: Final = 100
 ACTOR = model.Meta(actor="restore")
 
-Copy = Callable[[Path], model.Position]  # the database into this file; its head
+Copy = Callable[[Path], model.Position]  # copies the database into this file; returns its head
 OpenCopy = Callable[[Path], store.Store]
 
 
 class PlaceTaken(Refused):
-    """There is something where a backup or an installation was to be put."""
+    """The directory for a backup or an installation is not empty."""
 
     code = "place_taken"
 
 
 class BackupDamaged(Refused):
-    """The directory is no whole backup: something is missing, or is not what was written."""
+    """The directory is not a complete backup: files are missing or have changed."""
 
     code = "backup_damaged"
 
 
 class BackupLabel(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backup is."""
+    """The label of a backup."""
 
     format: int
     program: str  # version of the program that took it
@@ -81,20 +81,20 @@ class BackupLabel(msgspec.Struct, frozen=True, kw_only=True):
     taken_at: datetime
     digests: dict[str, str]  # file → SHA-256
     blobs: int
-    linked: int = 0  # of these, from the previous backup
-    missing: list[str] = []  # the first that the database names and nobody has: lost before
+    linked: int = 0  # blobs linked from the previous backup
+    missing: list[str] = []  # blobs that the database references but that were already lost
 
 
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
-    """What a restore did."""
+    """The result of a restore."""
 
     label: BackupLabel
     epoch: Epoch
-    position: model.Position  # of the fact that began the epoch
+    position: model.Position  # of the fact that begins the epoch
     users: int  # whose sessions and API tokens have ended
     enrollment_tokens: int  # that have ended
-    revoked: int  # hosts whose key was revoked because the operator asked for it
-    hosts: int  # enrolled: their keys are those of the backup
+    revoked: int  # hosts whose key was revoked on request
+    hosts: int  # enrolled hosts, with the keys of the backup
 
 
 def back_up(
@@ -104,13 +104,13 @@ def back_up(
     place: Path,
     previous: Path | None = None,
 ) -> BackupLabel:
-    """Take a backup into a directory that is new or empty; it appears as a whole.
+    """Take a backup into a directory that is new or empty. The directory appears atomically.
 
-    ``previous`` is an earlier backup of the same log, from which bodies are linked.
+    ``previous`` is an earlier backup of the same log, from which blobs are linked.
 
     Raises:
-        PlaceTaken, StoreUnavailable, BlobDamaged. BackupDamaged: the previous one is none.
-        BlobsForeign: the previous one is of another log.
+        PlaceTaken, StoreUnavailable, BlobDamaged. BackupDamaged: ``previous`` is no backup.
+        BlobsForeign: ``previous`` is of another log.
     """
     _check_empty(place)
     source = None if previous is None else _open_previous(previous, installation)
@@ -122,7 +122,7 @@ def back_up(
         (partial / name).chmod(0o600)
     with closing(open_copy(partial / DATABASE)) as snapshot:
         named = list_named_blobs(snapshot, installation.blobs, taken_at, may_lack_manifests=True)
-    (partial / f"{DATABASE}-lock").unlink(missing_ok=True)  # of the look at the copy
+    (partial / f"{DATABASE}-lock").unlink(missing_ok=True)  # left by reading the copy
     bodies = FileBlobs(partial / "blobs", installation.log_id, clock=installation.clock)
     rest = [digest for digest in named if source is None or not bodies.link(digest, source)]
     missing = _copy_blobs(installation.blobs, rest, bodies)
@@ -146,7 +146,7 @@ def back_up(
 
 
 def _open_previous(place: Path, installation: Installation) -> FileBlobs:
-    """The bodies of an earlier backup. Raises: BackupDamaged, BlobsForeign."""
+    """Open the blobs of an earlier backup. Raises: BackupDamaged, BlobsForeign."""
     read_label(place)
     return FileBlobs(place / "blobs", installation.log_id, clock=installation.clock)
 
@@ -155,7 +155,7 @@ _label = decoders.build(BackupLabel)
 
 
 def read_label(place: Path) -> BackupLabel:
-    """What the backup in this directory is. Raises: BackupDamaged."""
+    """Read the label of the backup in this directory. Raises: BackupDamaged."""
     try:
         content = (place / LABEL).read_bytes()[:LABEL_BYTES_MAX]
         label = _label.decode(content)
@@ -175,12 +175,12 @@ def restore(
     *,
     revoke_keys: bool = False,
 ) -> Restored:
-    """Put a backup into a data directory that is new or empty, and begin a new epoch there.
+    """Restore a backup into a data directory that is new or empty, and begin a new epoch there.
 
-    ``start`` opens the installation of a directory. ``revoke_keys`` ends the key of every agent
-    too, since the backup does not know which of them were revoked later. The directory appears as
-    a whole, its epoch begun. An epoch is numbered by its second, so this ends in the next one:
-    another restore begins another. Restores of one backup wait for each other.
+    ``start`` opens the installation of a directory. ``revoke_keys`` also ends the key of every
+    agent, since the backup does not know which of them were revoked later. The directory appears
+    atomically, with the new epoch. An epoch's number is its second, so this returns in the next
+    second, and another restore gets another epoch. Restores of one backup wait for each other.
 
     Raises:
         PlaceTaken, BackupDamaged, BlobDamaged, StoreUnavailable.
@@ -240,7 +240,7 @@ def _begin(installation: Installation, label: BackupLabel, revoke_keys: bool) ->
 
 
 def _revoke_keys(installation: Installation) -> int:
-    """End the key of every enrolled host; how many."""
+    """End the key of every enrolled host; return how many."""
     principal = principals.Principal(
         ACTOR.actor, "restore", (roles.Grant(roles.Role.FLEET_OPERATOR),)
     )
@@ -255,7 +255,7 @@ def _revoke_keys(installation: Installation) -> int:
 
 
 def _void_credentials(installation: Installation) -> int:
-    """End the sessions and API tokens of every user; how many users there are."""
+    """End the sessions and API tokens of every user; return how many users there are."""
     count = 0
     for found in installation.reads.iterate(rows.USERS):
         command = slices.VoidCredentials(user_id=found.id, by=ACTOR.actor)
@@ -266,7 +266,7 @@ def _void_credentials(installation: Installation) -> int:
 
 
 def count_enrolled(reads: Reads) -> int:
-    """How many hosts have a key that opens sessions."""
+    """Count the hosts with a valid key."""
     return sum(found.row.status == ENROLLED for found in reads.iterate(HOSTS))
 
 
@@ -275,9 +275,9 @@ def count_enrolled(reads: Reads) -> int:
 
 @contextmanager
 def _turn(place: Path) -> Iterator[None]:
-    """Hold the lock on a backup's label, which the system frees if we die."""
+    """Hold a lock on a backup's label; the system releases it if the process dies."""
     with (place / LABEL).open("rb") as label:
-        with suppress(OSError):  # a file system without locks: restore one at a time there
+        with suppress(OSError):  # a file system without locks: restore one at a time
             flock(label, LOCK_EX)
         yield
 
@@ -288,7 +288,7 @@ def _check_empty(place: Path) -> None:
 
 
 def _partial(place: Path) -> Path:
-    """A directory beside the place, in which it is made; one of an attempt before is gone."""
+    """Make a temporary directory next to the place; delete that of an earlier attempt."""
     partial = place.with_name(place.name + PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(mode=0o700, parents=True)
@@ -304,7 +304,7 @@ def _appear(partial: Path, place: Path) -> None:
 
 
 def _copy_blobs(source: Blobs, digests: Iterable[str], destination: Blobs) -> list[str]:
-    """Copy these, and give those that are not there. Raises: BlobDamaged."""
+    """Copy these blobs, and return those that are missing. Raises: BlobDamaged."""
     missing = []
     for digest in digests:
         try:

@@ -1,4 +1,4 @@
-"""Content on its way in and out: bytes become blobs before a commit names them, and back again."""
+"""Store the content of revisions as blobs before a commit references them, and read it."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def store_files(
     executables: Container[str] = (),
     limits: ContentLimits | None = None,
 ) -> manifests.FileManifest:
-    """The manifest of these files and references; all that is ours, and itself, durable.
+    """Store these files, and a manifest of them and the references; return the manifest.
 
-    ``references`` may also be files whose bytes are stored already. ``executables``: the paths of
-    those among the files that are programs.
+    ``references`` may include files whose bytes are already stored. ``executables``: the paths of
+    the executable files.
 
     Raises:
         Invalid, TooLarge: before anything is written.
@@ -37,13 +37,13 @@ def store_files(
 
 
 def store_manifest(blobs: Blobs, manifest: manifests.FileManifest) -> manifests.FileManifest:
-    """A manifest whose files are stored, itself durable."""
+    """Store a manifest whose files are already stored."""
     blobs.put(manifest.blob)
     return manifest
 
 
 def read_manifest(blobs: Blobs, content: manifests.Content) -> manifests.FileManifest:
-    """The files of some content. Raises: BlobMissing, BlobDamaged."""
+    """Read the manifest of some content. Raises: BlobMissing, BlobDamaged."""
     return (
         manifests.FileManifest.parse(blobs.get(content.manifest))
         if content.file_count
@@ -52,9 +52,9 @@ def read_manifest(blobs: Blobs, content: manifests.Content) -> manifests.FileMan
 
 
 def verify_content(blobs: Blobs, name: str, content: manifests.Content) -> None:
-    """Read every byte that is kept here of a revision, and compare it with its digest.
+    """Read all stored bytes of a revision, and compare them with their digests.
 
-    References are not looked at: each agent compares what it fetches with the digest.
+    References are not checked: each agent compares what it fetches with the digest.
 
     Raises:
         ContentDamaged: names the first file that is lost or damaged.
@@ -72,13 +72,13 @@ def verify_content(blobs: Blobs, name: str, content: manifests.Content) -> None:
 
 
 def read_content(blobs: Blobs, file: entries.File) -> bytes:
-    """The bytes of a file.
+    """Read the bytes of a file.
 
-    A reference is never looked for in the blob store, though its bytes may lie there: who knows a
-    hash must not get by it what somebody else stored.
+    A reference is never read from the blob store, even if its bytes are there: knowing a hash must
+    not be enough to get what another person stored.
 
     Raises:
-        FileByReference: they lie elsewhere. BlobMissing, BlobDamaged.
+        FileByReference: they are stored elsewhere. BlobMissing, BlobDamaged.
     """
     _demand_kept(file)
     if file.link is not None:
@@ -87,8 +87,8 @@ def read_content(blobs: Blobs, file: entries.File) -> bytes:
 
 
 def open_content(blobs: Blobs, file: entries.File, start: int, stop: int) -> Iterator[bytes]:
-    """The bytes of a file from ``start`` to ``stop``, in pieces. All of them are compared with the
-    file's hash; a part cannot be.
+    """Yield the bytes of a file from ``start`` to ``stop``, in pieces. Only a whole file is
+    compared with its hash; a part cannot be.
 
     Raises:
         FileByReference, BlobMissing: at once. BlobDamaged: before the last piece.
@@ -108,9 +108,9 @@ def _demand_kept(file: entries.File) -> None:
 
 
 class ContentArchive:
-    """All files of a manifest that are kept here as one tar, the same bytes for the same manifest.
+    """All stored files of a manifest as one tar; the same manifest gives the same bytes.
 
-    It is never whole in memory: headers are made and files are read while it is sent.
+    It is never completely in memory: headers are made and files are read while it is sent.
     """
 
     def __init__(self, blobs: Blobs, manifest: manifests.FileManifest) -> None:
@@ -119,7 +119,7 @@ class ContentArchive:
         self.size = sum(_length(part) for part in self._parts())
 
     def read(self, start: int, stop: int) -> Iterator[bytes]:
-        """The bytes from ``start`` to ``stop``, in pieces. Raises: BlobMissing, BlobDamaged."""
+        """Yield the bytes from ``start`` to ``stop``. Raises: BlobMissing, BlobDamaged."""
         return _gather(self._pieces(start, stop))
 
     def _pieces(self, start: int, stop: int) -> Iterator[bytes]:
@@ -161,7 +161,7 @@ def _length(part: bytes | entries.File) -> int:
 
 
 def _gather(pieces: Iterator[bytes]) -> Iterator[bytes]:
-    """The same bytes in fewer pieces: small ones are joined."""
+    """Join small pieces into larger ones."""
     gathered = bytearray()
     for piece in pieces:
         gathered += piece

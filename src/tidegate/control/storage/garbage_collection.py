@@ -1,12 +1,12 @@
-"""What is past its time, and what nobody names: removed by the worker, at leisure.
+"""Garbage collection: the worker deletes what has expired and what no row references.
 
-    publications, generations, requests     past their ttl; a fact says so
-    blobs                                   that no row names, last put a day ago or longer
-    drafts                                  files that a crash left half-written
-    sessions                                that nobody may use any more
+    publications, generations, requests     past their ttl; recorded by a fact
+    blobs                                   that no row references, last put a day ago or earlier
+    drafts                                  files that a crash left incomplete
+    sessions                                that have ended
     enrollments                             tokens and revocations that ended a month ago
 
-One worker at a time does it, under a lease: two collectors would only get in each other's way.
+One worker at a time does this, under a lease: two collectors would only disturb each other.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger("tidegate.worker")
 
 
 class CollectedGarbage(Struct, frozen=True):
-    """How many of each kind a round removed."""
+    """How many of each kind a round deleted."""
 
     publications: int = 0
     generations: int = 0
@@ -59,13 +59,13 @@ class CollectedGarbage(Struct, frozen=True):
 
     @property
     def was_full(self) -> bool:
-        """Whether a bound ended the round, so that there may be more."""
+        """Whether the round stopped at a limit, so that there may be more."""
         rows = max(self.publications, self.requests)
         return rows >= PAST_MAX or self.blobs >= COLLECTED_MAX
 
 
 class GarbageCollector:
-    """Removes what nobody names any more, and what is too old to be of use."""
+    """Deletes what no row references, and what has expired."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class GarbageCollector:
         records: Callable[[model.Meta], Records],
         prune_enrollments: Callable[[], int],
         clock: Clock,
-        notify: Callable[[], None],  # something was committed
+        notify: Callable[[], None],  # called after a commit
         registry: CollectorRegistry,
         archive: SegmentStore | None = None,
     ) -> None:
@@ -95,20 +95,20 @@ class GarbageCollector:
             registry=registry,
         )
         for what, _ in CollectedGarbage().items():
-            self._removed.labels(what)  # shown from the start, as 0
+            self._removed.labels(what)  # so that the metric exists from the start, as 0
 
     def round(self) -> bool:
-        """One collection; whether there is more to do at once."""
+        """Run one collection; return whether there is more to do at once."""
         token = secrets.token_hex(16)
         try:
             self._leases.acquire(LEASE, token, now=self._clock(), seconds=LEASE_SECONDS)
         except LeaseHeld:
-            return False  # another worker is at it
+            return False  # another worker does it
         try:
             removed = self._remove()
         finally:
             self._leases.release(LEASE, token, now=self._clock())
-        self._tell(removed)
+        self._report(removed)
         return removed.was_full
 
     def _remove(self) -> CollectedGarbage:
@@ -124,7 +124,7 @@ class GarbageCollector:
             enrollments=self._prune_enrollments(),
         )
 
-    def _tell(self, removed: CollectedGarbage) -> None:
+    def _report(self, removed: CollectedGarbage) -> None:
         counted = [(what, count) for what, count in removed.items() if count]
         for what, count in counted:
             self._removed.labels(what).inc(count)
@@ -136,7 +136,7 @@ class GarbageCollector:
         return list_named_blobs(self._store, self._blobs, self._clock())
 
     def _drafts(self) -> int:
-        """Of files only: a bucket holds nothing half-written."""
+        """Delete unfinished files. A bucket has none."""
         before = self._clock() - BLOB_KEPT
         places = (self._blobs, self._archive)
         return sum(
@@ -160,7 +160,7 @@ class GarbageCollector:
 def list_named_blobs(
     store: Store, blobs: Blobs, now: datetime, *, may_lack_manifests: bool = False
 ) -> frozenset[str]:
-    """Every blob that some row names. Raises: as ``list_package_blobs``."""
+    """List all blobs that a row references. Raises: as ``list_package_blobs``."""
     plans = (
         codec.decode(record.data, RolloutTally).plan_digest for record in rows(store, TALLIES.name)
     )

@@ -10,13 +10,15 @@ from tidegate.kernel import folds as kernel_folds, model, replay
 from tidegate.kernel.collections import Nature
 from tidegate.kernel.store import Store
 
-# What no rollout goes on without. Its rows are never deleted: one that is empty although the log
-# holds a fact of it was lost.
+# The caches that every rollout needs. Their rows are never deleted, so a cache that is empty
+# although the log has a fact of it was lost.
 _NEEDED: Final = (TALLIES.name, HOST_RECORDS.name)
 
 
 def lost_caches(store: Store, folds: kernel_folds.Folds) -> tuple[kernel_folds.Fold, ...]:
-    """The reducer caches, if some was emptied. Cheap where no rollout waits for its first host."""
+    """Return the reducer caches if one was emptied. Cheap unless a rollout waits for its first
+    host.
+    """
     if not store.range(ROLLOUTS.name, limit=1):
         return ()
     caches = tuple(fold for fold in folds.folds if fold.collection.nature is Nature.CACHE)
@@ -32,9 +34,9 @@ def _is_lost(store: Store, fold: kernel_folds.Fold) -> bool:
 
 
 def rebuild_lost(store: Store, folds: kernel_folds.Folds) -> tuple[str, ...]:
-    """Make the reducer caches again if some was emptied; their names.
+    """Rebuild the reducer caches if one was emptied; return their names.
 
-    To be called at a start, before anything else writes, by a process that is alone with the log.
+    Call this at a start, before anything else writes, in the only process that uses the log.
     """
     caches = lost_caches(store, folds)
     if caches:

@@ -1,7 +1,7 @@
-"""The reaper: it deletes what is still open in the name of an owner that is gone, when told so.
+"""The reaper: deletes the open revisions of an owner that no longer exists.
 
-Only Draft and Proposed; what was published stays, whatever became of its owner. Nothing runs this
-by itself: somebody who knows that the owner is gone says so.
+It deletes only Draft and Proposed revisions; published ones stay. It never runs automatically: an
+administrator who knows that the owner is gone starts it.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from tidegate.errors import Conflict, Forbidden, NotFound
 from tidegate.kernel import codec, model
 from tidegate.kernel.store import Store, row_pages
 
-REAPED_MAX = 1_000  # in one run, so that one run has an end; the next takes the rest
+REAPED_MAX = 1_000  # per run, so that a run is bounded; the next one takes the rest
 ACTOR = "reaper"
 OPEN = frozenset({states.Lifecycle.DRAFT, states.Lifecycle.PROPOSED})
 
 
 class Reaped(Struct, frozen=True):
-    """What a run did: what it deleted or began to delete, and what it was not allowed to."""
+    """The result of a run: what it deleted or began to delete, and what it had to keep."""
 
     deleted: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
@@ -32,10 +32,10 @@ class Reaped(Struct, frozen=True):
 def clean_up_owner(
     control: Control, owner: facts.OwnerReference, by: str, request: str = ""
 ) -> Reaped:
-    """Delete the open revisions of an owner, each at the version at which it was found open.
+    """Delete the open revisions of an owner, each only if it has not changed since it was found.
 
-    ``request`` is the id of what asked for it. Raises:
-        InvalidName: nobody is named. Unavailable, Unknown: the next run takes the rest.
+    ``request`` is the id of the request. Raises:
+        InvalidName: no owner is named. Unavailable, Unknown: the next run takes the rest.
     """
     deleted: list[str] = []
     kept: list[str] = []
@@ -48,7 +48,7 @@ def clean_up_owner(
         try:
             outcome = control.execute(deletions.delete_revision, command, meta=meta)
         except (Conflict, Forbidden, NotFound):
-            kept.append(name)  # it is protected, or it moved on since it was found
+            kept.append(name)  # it is protected, or has changed since it was found
         else:
             deleted.append(name)
             position = max(position, outcome.position)
@@ -56,12 +56,12 @@ def clean_up_owner(
 
 
 def _open_of(store: Store, owner: facts.OwnerReference) -> Iterator[tuple[str, model.Position]]:
-    """The owner's revisions that are Draft or Proposed, with their versions."""
+    """Yield the owner's Draft and Proposed revisions with their versions."""
     for page in row_pages(store, rows.REVISION_OWNERS.name, prefix=rows.owner_prefix(owner.key)):
         names = [codec.decode(record.data, rows.RevisionOwner).revision for record in page]
         for record in store.get(*map(rows.revision_key, names)):
             row = None if record is None else codec.decode(record.data, rows.Revision)
             if record is None or row is None or row.lifecycle not in OPEN:
                 continue
-            if owner in row.metadata.owner_references:  # the row, not what its key may also mean
+            if owner in row.metadata.owner_references:  # its index entry may match another
                 yield record.key.id, record.version

@@ -1,8 +1,8 @@
-"""Which blobs the content of packages names: what a collector of blobs must keep.
+"""Which blobs the content of packages references: the collector must keep them.
 
-a revision that stands      its manifest, and every file that the manifest lists and we keep: the
-                            bytes of a reference are not ours
-a deleted one               the same for 30 days more; its digests stay for ever
+an existing revision        its manifest, and every stored file in the manifest, not the
+                            bytes of references
+a deleted revision          the same for 30 more days; its digests stay forever
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.domain.packages.rows import REVISION_TOMBSTONES, REVISIONS, Revisi
 from tidegate.kernel import codec
 from tidegate.kernel.store import Store, rows
 
-CONTENT_KEPT: Final = timedelta(days=30)  # of a revision that was deleted
+CONTENT_KEPT: Final = timedelta(days=30)  # for a deleted revision
 
 Row = TypeVar("Row", Revision, Tombstone)
 
@@ -26,11 +26,11 @@ Row = TypeVar("Row", Revision, Tombstone)
 def list_package_blobs(
     store: Store, blobs: Blobs, now: datetime, *, may_lack_manifests: bool = False
 ) -> frozenset[str]:
-    """The digests of all manifests and kept files that are still wanted.
+    """List the digests of all manifests and stored files that must be kept.
 
     Raises:
-        BlobMissing, BlobDamaged: a manifest cannot be read, so nobody can say what it names.
-            With ``may_lack_manifests`` one that is missing names nothing.
+        BlobMissing, BlobDamaged: a manifest cannot be read, so its files are unknown.
+            With ``may_lack_manifests``, a missing manifest is skipped.
     """
     manifests = {content.manifest for content in _contents(store, now) if content.file_count}
     named = set(manifests)

@@ -13,15 +13,16 @@ from tidegate.clock import Clock
 from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.operations.requests import RequestOperations, RequestOutcome
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, layout as dashboard_layout, request_lines, view_models
+from tidegate.dashboard import components, layout as dashboard_layout, request_lines
 from tidegate.dashboard.pages.releases import list_pending_approvals
+from tidegate.dashboard.view_models import channel_screens
 from tidegate.domain.access import principals, roles, scopes, steps
 from tidegate.domain.requests import refusals, states
 from tidegate.errors import TidegateError
 from tidegate.web import inputs, routing
 
 RequestName = Annotated[str, Meta(min_length=1, max_length=64)]
-Hosts = Annotated[int, Meta(ge=0, le=10_000_000)] | None  # of the plan, as the page said
+Hosts = Annotated[int, Meta(ge=0, le=10_000_000)] | None  # of the plan, as the page showed it
 TABS = {"open": "Open", "decided": "Decided"}
 
 
@@ -35,7 +36,7 @@ class RequestPagePath(inputs.Input, frozen=True):
 
 class ApproveRequestForm(inputs.Input, frozen=True, kw_only=True):
     request_id: RequestName
-    digest: Annotated[str, Meta(min_length=1, max_length=64)]  # of what the page showed
+    digest: Annotated[str, Meta(min_length=1, max_length=64)]  # of the content that the page showed
     hosts: Hosts = None
     reason: dashboard_layout.OptionalReason = ""
 
@@ -63,7 +64,7 @@ class ReviewForm(inputs.Input, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class ApprovalPages:
-    """The list of what waits, and the page of one request."""
+    """The list of what waits for approval, and the page of one request."""
 
     reads: Reads
     guard: ProtectionGuard
@@ -88,7 +89,7 @@ class ApprovalPages:
         waiting = list_pending_approvals(request, self.reads, people) if is_open else ()
         ended = () if is_open else lines.list_ended()
         count = len(requests) + len(reviews) + len(waiting)
-        view = view_models.Approvals(
+        view = channel_screens.Approvals(
             tab=tab,
             tabs=tuple(
                 components.Option(
@@ -113,7 +114,7 @@ class ApprovalPages:
         note: str = "",
         hosts: int | None = None,
     ) -> dashboard_layout.PageView:
-        """Raises: RequestNotFound, MissingPermission."""
+        """Build the page of one request. Raises: RequestNotFound, MissingPermission."""
         found = self.guard.demand(request_id)
         principals.demand_permission(
             request.principal, (roles.Verb.READ,), scopes.channel_scope(found.row.channel)
@@ -124,7 +125,7 @@ class ApprovalPages:
             template="request.html",
             title=request_id,
             here="/approvals",
-            view=view_models.RequestPage(request=line, note=note),
+            view=channel_screens.RequestPage(request=line, note=note),
             crumbs=(components.Link("Approvals", "/approvals"), components.Link(request_id)),
             verbs=line.verbs,
         )
@@ -135,7 +136,7 @@ def approvals(
     pages: ApprovalPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """What waits for a second person."""
+    """Show what waits for a second person."""
     return layout.answer(request, pages.list_page(request, request.query.tab))
 
 
@@ -144,7 +145,7 @@ def show(
     pages: ApprovalPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """One request: what it changes, who asks, and who may decide."""
+    """Show one request: what it changes, who made it, and who may decide."""
     return layout.answer(request, pages.page_of(request, request.path.request_id))
 
 
@@ -154,7 +155,7 @@ def approve(
     pages: ApprovalPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Agree to a request; the last approval carries it out."""
+    """Approve a request; the last approval carries it out."""
     body = request.body
     run = partial(
         requests.approve,
@@ -169,7 +170,7 @@ def reject(
     pages: ApprovalPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Say no to a request."""
+    """Reject a request."""
     run = partial(requests.reject, request.caller, request.body.request_id, request.body.reason)
     return _decide(request, run, "request rejected", pages, layout)
 
@@ -180,7 +181,7 @@ def withdraw(
     pages: ApprovalPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Take your own request back."""
+    """Withdraw your own request."""
     run = partial(requests.withdraw, request.caller, request.body.request_id, request.body.reason)
     return _decide(request, run, "request withdrawn", pages, layout)
 
@@ -202,7 +203,7 @@ def review(
     pages: ApprovalPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Say whether what another person did alone was right."""
+    """Review another person's use of break-glass."""
     body = request.body
     run = partial(
         requests.review, request.caller, body.request_id, body.reason, accepted=body.accepted
@@ -217,7 +218,7 @@ def _decide(
     pages: ApprovalPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Decide, and lead to the request; refused, show the request and say why."""
+    """Decide, and redirect to the request; after an error, show the request with it."""
     request_id = request.body.request_id
     try:
         outcome = run()
@@ -246,14 +247,14 @@ def _shown(
     request_id: str,
     hosts: int | None,
 ) -> dashboard_layout.PageView:
-    """The request, or the list for who may not see it."""
+    """The request, or the list for users who may not see the request."""
     try:
         return pages.page_of(request, request_id, hosts=hosts)
     except TidegateError:
         return pages.list_page(request)
 
 
-# The operation asks on the request's channel.
+# The operation checks the permission on the request's channel.
 ROUTES = (
     dashboard_layout.page_route(
         "/approvals", approvals, routing.requires_somewhere(roles.Verb.READ)

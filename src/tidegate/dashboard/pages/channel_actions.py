@@ -51,7 +51,7 @@ def promote(
     pages: ChannelPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Pin the channel to a release and roll it out."""
+    """Promote a release on the channel."""
     body = request.body
 
     def run() -> ChannelPromotion:
@@ -74,7 +74,7 @@ def roll_back(
     pages: ChannelPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Go back to a release that succeeded on the channel."""
+    """Roll the channel back to a release that succeeded on it."""
     body = request.body
 
     def run() -> ChannelPromotion:
@@ -96,7 +96,7 @@ def _lead_to_rollout(
     do: Callable[[], ChannelPromotion],
     done: str,
 ) -> routing.Response:
-    """To the channel; if orders wait, to the rollout, whose page says for what."""
+    """Redirect to the channel, or to the rollout if its orders wait, which has the reason."""
     return layout.attempt_and_lead(
         request,
         do,
@@ -134,7 +134,7 @@ def hold(
     pages: ChannelPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """No promotion and no order on it, until it is let go."""
+    """Hold a channel: no promotions and no orders until the hold is released."""
     run = partial(channels.hold, request.caller, request.path.channel, request.body.reason)
     return _done(request, pages, layout, run, "held")
 
@@ -145,7 +145,7 @@ def unhold(
     pages: ChannelPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Let a held channel go."""
+    """Release the hold of a channel."""
     run = partial(channels.unhold, request.caller, request.path.channel, request.body.reason)
     return _done(request, pages, layout, run, "unheld")
 
@@ -156,7 +156,7 @@ def lift(
     pages: ChannelPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Somebody looked: the content may be dispatched on the channel again."""
+    """Lift a quarantine: the artifact may be sent to the channel's hosts again."""
     body = request.body
     run = partial(
         quarantine.lift,
@@ -171,7 +171,7 @@ def protect(
     pages: ChannelPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Ask for a second person on the channel."""
+    """Protect the channel: require a second person."""
     body = request.body
     protection = facts.ChannelProtection(
         approvals=body.approvals,
@@ -188,7 +188,7 @@ def unprotect(
     pages: ChannelPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Let one person do everything on the channel again."""
+    """Remove the protection of the channel."""
     run = partial(channels.protect, request.caller, request.path.channel, None, request.body.reason)
     return _done(request, pages, layout, run, "unprotected")
 
@@ -199,7 +199,7 @@ def delete(
     pages: ChannelPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Remove a channel that nothing uses."""
+    """Delete a channel that nothing uses."""
     run = partial(channels.delete, request.caller, request.path.channel, request.body.reason)
     return layout.attempt(request, run, "/channels", "deleted", lambda: pages.page_of(request))
 

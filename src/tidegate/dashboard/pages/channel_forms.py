@@ -1,4 +1,4 @@
-"""Create a channel, and edit its hosts and its policy: checked and compared before it is saved."""
+"""Forms to create a channel and to edit its hosts and policy: check, compare, save."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tidegate.dashboard import (
     layout as dashboard_layout,
     policy_text,
     protected_verbs,
-    view_models,
 )
 from tidegate.dashboard.pages.channels import ChannelPagePath, scope_of
+from tidegate.dashboard.view_models import form_screens, plan_screens
 from tidegate.domain.access import roles, scopes, steps
 from tidegate.domain.channels import facts, policy_document, refusals, rows as channel_rows
 from tidegate.domain.channels.policy import refuse
@@ -61,7 +61,8 @@ class NewChannelForm(inputs.Input, frozen=True, kw_only=True):
 class EditChannelForm(inputs.Input, frozen=True, kw_only=True):
     selector: dashboard_forms.Typed
     policy: PolicyText
-    reason: Annotated[str, Meta(max_length=1_024)] = ""  # of the request, if it is protected
+    # Of the request, if the channel is protected.
+    reason: Annotated[str, Meta(max_length=1_024)] = ""
     do: dashboard_forms.Typed = "save"
 
 
@@ -76,12 +77,12 @@ def scope_of_new(
 
 @dataclass(frozen=True)
 class ChannelForms:
-    """The forms of channels."""
+    """Builds the forms of channels."""
 
     reads: Reads
     fleet_reader: FleetReader
 
-    def new(self, request: routing.Request[Any, Any, Any]) -> view_models.FormPage:
+    def new(self, request: routing.Request[Any, Any, Any]) -> form_screens.FormPage:
         packages = self.reads.range(PACKAGES, limit=PACKAGES_MAX)
         names = sorted(
             item.row.package.removeprefix(f"{DEFAULT_REPOSITORY}/")
@@ -90,7 +91,7 @@ class ChannelForms:
                 roles.Verb.READ, scopes.repository_scope(item.row.package.partition("/")[0])
             )
         )
-        return view_models.FormPage(
+        return form_screens.FormPage(
             title="New channel",
             text="A channel carries one package to the hosts that match a selector.",
             action="/new/channel",
@@ -129,8 +130,8 @@ class ChannelForms:
             members=policy_text.describe_members(),
         )
 
-    def edit(self, request: routing.Request[ChannelPagePath, Any, Any]) -> view_models.FormPage:
-        """Raises: ChannelNotFound."""
+    def edit(self, request: routing.Request[ChannelPagePath, Any, Any]) -> form_screens.FormPage:
+        """The form that edits a channel. Raises: ChannelNotFound."""
         found = self.demand(request.path.channel)
         row = found.row
         reason: tuple[components.Field, ...] = ()
@@ -138,7 +139,7 @@ class ChannelForms:
             reason = (
                 components.Field(name="reason", label="Reason", kind="long", placeholder="Why"),
             )
-        return view_models.FormPage(
+        return form_screens.FormPage(
             title=f"Edit {row.channel}",
             text="Rollouts that are open keep their plan. The next one follows what you save.",
             action=f"/channels/{row.channel}/edit",
@@ -162,7 +163,7 @@ class ChannelForms:
         )
 
     def demand(self, channel: str) -> Found[channel_rows.Channel]:
-        """Raises: ChannelNotFound."""
+        """Read the channel's row. Raises: ChannelNotFound."""
         return self.reads.demand(
             channel_rows.channel_key(channel),
             channel_rows.Channel,
@@ -170,23 +171,29 @@ class ChannelForms:
         )
 
     def check(
-        self, form: view_models.FormPage, text: str, channel: str | None
-    ) -> view_models.FormPage:
-        """The form with what there is to say about the policy, and what it would change."""
+        self, form: form_screens.FormPage, text: str, channel: str | None
+    ) -> form_screens.FormPage:
+        """Add the findings about the policy, and what it would change, to the form."""
         try:
             document = read_document(text)
         except TidegateError as error:
             return structs.replace(form, fields=dashboard_forms.mark(form.fields, error, PLACES))
-        read, said, row = policies.check_document(self.reads, self.fleet_reader, document, channel)
+        read, checked, row = policies.check_document(
+            self.reads, self.fleet_reader, document, channel
+        )
         findings = [
-            view_models.PlanFinding(chip=chip, text=item.sentence)
-            for chip, items in ((FAULT, said.faults), (WARNING, said.warnings), (NOTE, said.notes))
+            plan_screens.PlanFinding(chip=chip, text=item.sentence)
+            for chip, items in (
+                (FAULT, checked.faults),
+                (WARNING, checked.warnings),
+                (NOTE, checked.notes),
+            )
             for item in items
         ]
         compared: tuple[request_changes.RequestChange, ...] = ()
-        if row is not None and not said.faults:
+        if row is not None and not checked.faults:
             compared = tuple(request_changes.describe_policy_changes(row.policy, read.policy))
-        if said.faults:
+        if checked.faults:
             found = "It would be refused"
         elif row is None:
             found = "It can be used"
@@ -203,7 +210,7 @@ class ChannelForms:
 
 
 def read_document(text: str) -> Any:
-    """The JSON of a policy. Raises: InvalidRequest."""
+    """Parse the JSON of a policy. Raises: InvalidRequest."""
     reader = dashboard_forms.FormReader()
     try:
         return json.loads(text)
@@ -214,13 +221,13 @@ def read_document(text: str) -> Any:
 
 
 def read_text(text: str) -> facts.ChannelPolicy:
-    """The policy that a person wrote. Raises: InvalidRequest, MalformedPolicy."""
+    """Parse the policy that a person wrote. Raises: InvalidRequest, MalformedPolicy."""
     read = policy_document.read_policy(read_document(text))
     refuse(read.faults)
     return read.policy
 
 
-def _page(form: view_models.FormPage, *crumbs: components.Link) -> dashboard_layout.PageView:
+def _page(form: form_screens.FormPage, *crumbs: components.Link) -> dashboard_layout.PageView:
     return dashboard_layout.PageView(
         template="form.html",
         title=form.title,
@@ -236,7 +243,7 @@ def show_new(
     forms: ChannelForms,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a new channel."""
+    """Show the form of a new channel."""
     return layout.answer(request, _page(forms.new(request)))
 
 
@@ -290,7 +297,7 @@ def show_edit(
     forms: ChannelForms,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a channel's hosts and policy."""
+    """Show the form of a channel's hosts and policy."""
     name = request.path.channel
     return layout.answer(
         request, _page(forms.edit(request), components.Link(name, f"/channels/{name}"))

@@ -1,4 +1,4 @@
-"""Channels: the map of them, and one with its pin, its evidence, its policy and its history."""
+"""Channels: the map of all, and one channel with its pin, evidence, policy and history."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from tidegate.dashboard import (
     rollout_lines,
     sorting,
     state_labels,
-    view_models,
     window_lines,
 )
 from tidegate.dashboard.html import seconds
 from tidegate.dashboard.pages.overview import quarantine
+from tidegate.dashboard.view_models import channel_screens, rollout_screens
 from tidegate.domain.access import roles, scopes, steps
 from tidegate.domain.channels import facts, refusals, rows as channel_rows
 from tidegate.domain.channels.ladder import JudgedRung
@@ -51,7 +51,7 @@ BY_ITSELF = {
     states.PolicyAction.AUTO_PROMOTE: "Promotes by itself",
     states.PolicyAction.AUTO_ROLLBACK: "Rolls back by itself",
 }
-BECAUSE = {  # the reasons of `provenance.py`
+BECAUSE = {  # the reasons in `provenance.py`
     "operator_command_authority": "an operator promoted it",
     "unique_factory_manifest_match": "one factory manifest names it",
     "codepipeline_execution_authority": "a pipeline execution built it",
@@ -66,7 +66,7 @@ MOVES: Final[Mapping[pin_history.PinMove, components.Chip]] = {
     pin_history.PinMove.RETIRED: components.Chip("moon", "gone", "Retired"),
 }
 
-COLUMNS: Final[sorting.SortColumns[view_models.ChannelLine]] = sorting.SortColumns(
+COLUMNS: Final[sorting.SortColumns[channel_screens.ChannelLine]] = sorting.SortColumns(
     "name",
     sorting.SortColumn(label="Channel", name="name", key=lambda it: it.channel),
     sorting.SortColumn(label="Wanted release", name="release", key=lambda it: it.release or None),
@@ -113,7 +113,7 @@ def index(
     people_names: PeopleNames,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Every channel, and what waits for what."""
+    """List every channel, with its edges and what they block."""
     rows = [
         item.row
         for item in reads.range(channel_rows.CHANNELS, limit=CHANNELS_MAX)
@@ -164,7 +164,7 @@ def edge_block(
     row: channel_rows.Channel,
     edge: facts.ChannelEdge,
 ) -> str:
-    """Why an edge holds orders of the channel back; empty: it does not."""
+    """Why an edge holds the channel's orders; empty: it does not."""
     pin = reads.find(release_rows.actual_key(row.channel), release_rows.Actual)
     found = edge_of(fleet_reader, row, pin, edge, clock())
     return "" if found.passed else found.reason
@@ -176,9 +176,9 @@ def _line(
     freezes: Sequence[channel_rows.Freeze],
     edges: Sequence[tuple[str, str, str]],
     state: components.Chip,
-) -> view_models.ChannelLine:
+) -> channel_screens.ChannelLine:
     waits = [f"{first}: {why}" for first, then, why in edges if then == row.channel and why]
-    return view_models.ChannelLine(
+    return channel_screens.ChannelLine(
         channel=row.channel,
         package=row.package.removeprefix(f"{DEFAULT_REPOSITORY}/"),
         release="" if pin is None else pin.pinned_release_id,
@@ -192,7 +192,7 @@ def _line(
     )
 
 
-def state_of(newest: view_models.RolloutLine | None) -> components.Chip:
+def state_of(newest: rollout_screens.RolloutLine | None) -> components.Chip:
     """What the newest rollout of a channel does, or how it ended."""
     return NO_ROLLOUT if newest is None else newest.state
 
@@ -208,15 +208,15 @@ def _marks(
     return tuple(found)
 
 
-def _newest_line(reads: Reads, row: channel_rows.Channel) -> view_models.RolloutLine | None:
+def _newest_line(reads: Reads, row: channel_rows.Channel) -> rollout_screens.RolloutLine | None:
     if row.newest_rollout_id is None:
         return None
     (line,) = rollout_lines.summaries(reads, _rollouts(reads, [row.newest_rollout_id])) or (None,)
     return line
 
 
-def _count_hosts(newest: view_models.RolloutLine | None) -> str:
-    """How many hosts its newest rollout had: counted once, never by looking at the fleet."""
+def _count_hosts(newest: rollout_screens.RolloutLine | None) -> str:
+    """How many hosts the newest rollout had: counted by the rollout, without reading the fleet."""
     return "" if newest is None else f"{newest.hosts:,} host{'' if newest.hosts == 1 else 's'}"
 
 
@@ -233,7 +233,7 @@ def show(
     pages: ChannelPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """One channel."""
+    """Show one channel."""
     return layout.answer(
         request,
         pages.page_of(
@@ -244,7 +244,7 @@ def show(
 
 @dataclass(frozen=True)
 class ChannelPages:
-    """The page of one channel."""
+    """Builds the page of one channel."""
 
     reads: Reads
     fleet_reader: FleetReader
@@ -259,7 +259,7 @@ class ChannelPages:
         self,
         request: Asked,
     ) -> dashboard_layout.PageView:
-        """Raises: ChannelNotFound."""
+        """Build the page. Raises: ChannelNotFound."""
         name = request.path.channel
         found = self.reads.find(channel_rows.channel_key(name), channel_rows.Channel)
         if found is None:
@@ -276,7 +276,7 @@ class ChannelPages:
             known = self.reads.find(
                 release_rows.known_key(pin.row.pinned_release_id), release_rows.KnownRelease
             )
-        view = view_models.ChannelPage(
+        view = channel_screens.ChannelPage(
             channel=name,
             package=row.package.removeprefix(f"{DEFAULT_REPOSITORY}/"),
             selector=row.selector,
@@ -336,9 +336,9 @@ class ChannelPages:
             verbs=verbs,
         )
 
-    def _automation(self, found: Automation) -> view_models.AutomationLine:
+    def _automation(self, found: Automation) -> channel_screens.AutomationLine:
         acts = found.release_id is not None
-        return view_models.AutomationLine(
+        return channel_screens.AutomationLine(
             chip=components.Chip(
                 *(("play", "info") if acts else ("pause", "idle")), BY_ITSELF[found.action]
             ),
@@ -348,7 +348,7 @@ class ChannelPages:
 
     def _requests(
         self, request: Asked, people: dashboard_layout.UserDirectory, name: str
-    ) -> tuple[view_models.ChannelRequestLine, ...]:
+    ) -> tuple[channel_screens.ChannelRequestLine, ...]:
         lines = request_lines.RequestLines(
             self.reads, self.guard, request.caller, people, self.clock()
         )
@@ -367,16 +367,16 @@ def describe_wave(wave: facts.WaveSpec) -> str:
     elif wave.count is not None:
         size = f"{wave.count} host{'' if wave.count == 1 else 's'}"
     among = "" if wave.selector == "*" else f" of {wave.selector}"
-    said = [f"{wave.name or 'wave'}: {size}{among}"]
+    parts = [f"{wave.name or 'wave'}: {size}{among}"]
     if wave.soak_seconds:
-        said.append(f"soak {seconds(wave.soak_seconds)}")
+        parts.append(f"soak {seconds(wave.soak_seconds)}")
     if wave.success_percent < 100:
-        said.append(f"done at {wave.success_percent} %")
+        parts.append(f"done at {wave.success_percent} %")
     if wave.delay_seconds:
-        said.append(f"after {seconds(wave.delay_seconds)}")
+        parts.append(f"after {seconds(wave.delay_seconds)}")
     if wave.manual:
-        said.append("started by hand")
-    return ", ".join(said)
+        parts.append("started by hand")
+    return ", ".join(parts)
 
 
 def _newest(reads: Reads, row: channel_rows.Channel) -> tuple[Any, ...]:
@@ -393,9 +393,9 @@ def _newest(reads: Reads, row: channel_rows.Channel) -> tuple[Any, ...]:
     return rollout_lines.summaries(reads, newest)
 
 
-def _evidence(pin: release_rows.Actual) -> tuple[view_models.EvidenceLine, ...]:
+def _evidence(pin: release_rows.Actual) -> tuple[channel_screens.EvidenceLine, ...]:
     return tuple(
-        view_models.EvidenceLine(
+        channel_screens.EvidenceLine(
             kind=item.kind,
             source=item.source,
             ref=item.ref,
@@ -408,12 +408,14 @@ def _evidence(pin: release_rows.Actual) -> tuple[view_models.EvidenceLine, ...]:
 
 def _waits(
     reads: Reads, row: channel_rows.Channel, freezes: Sequence[channel_rows.Freeze]
-) -> tuple[view_models.GateLine, ...]:
-    lines: list[view_models.GateLine] = []
+) -> tuple[rollout_screens.GateLine, ...]:
+    lines: list[rollout_screens.GateLine] = []
     if row.held_at is not None:
-        lines.append(view_models.GateLine(gate="hold", passed=False, reason=row.held_reason or ""))
+        lines.append(
+            rollout_screens.GateLine(gate="hold", passed=False, reason=row.held_reason or "")
+        )
     lines += [
-        view_models.GateLine(gate="freeze", passed=False, reason=freeze.reason)
+        rollout_screens.GateLine(gate="freeze", passed=False, reason=freeze.reason)
         for freeze in freezes
         if not freeze.channels or row.channel in freeze.channels
     ]
@@ -423,10 +425,10 @@ def _waits(
             (rollout_rows.tally_key(row.active_rollout_id), rollout_rows.RolloutTally),
         )
         if tally is not None and tally.row.halted_at is not None:
-            said = f"{tally.row.halted_by or 'a host'} failed and halted {row.active_rollout_id}"
-            lines.append(view_models.GateLine(gate="halted", passed=False, reason=said))
+            parts = f"{tally.row.halted_by or 'a host'} failed and halted {row.active_rollout_id}"
+            lines.append(rollout_screens.GateLine(gate="halted", passed=False, reason=parts))
         lines += [
-            view_models.GateLine(gate=item.gate, passed=False, reason=item.reason)
+            rollout_screens.GateLine(gate=item.gate, passed=False, reason=item.reason)
             for item in (() if gates is None else gates.row.blocked)
             if item.gate not in ("halted", "hold", "freeze")
         ]
@@ -435,13 +437,13 @@ def _waits(
 
 def _history(
     reads: Reads, name: str, people: dashboard_layout.UserDirectory
-) -> tuple[view_models.PinChange, ...]:
+) -> tuple[channel_screens.PinChange, ...]:
     rows = reads.range(
         release_rows.EVENTS, prefix=release_rows.row_id(name, "EVENT#"), limit=HISTORY_MAX
     )
     changes: list[release_rows.ReleaseEvent] = [item.row for item in rows[-HISTORY_SHOWN:]][::-1]
     return tuple(
-        view_models.PinChange(
+        channel_screens.PinChange(
             release=change.release_id,
             previous=change.previous_release_id or "",
             by=people(change.by),
@@ -455,27 +457,27 @@ def _history(
 
 def _overrides(
     reads: Reads, row: channel_rows.Channel, people: dashboard_layout.UserDirectory
-) -> tuple[view_models.OverrideLine, ...]:
-    """What people let the channel's newest rollout pass."""
+) -> tuple[channel_screens.OverrideLine, ...]:
+    """The gates of the channel's newest rollout that people have overridden."""
     if row.newest_rollout_id is None:
         return ()
     tally = reads.find(rollout_rows.tally_key(row.newest_rollout_id), rollout_rows.RolloutTally)
     found = () if tally is None else tally.row.overrides
     return tuple(
-        view_models.OverrideLine(item.gate.value, people(item.operator), item.at, item.reason)
+        channel_screens.OverrideLine(item.gate.value, people(item.operator), item.at, item.reason)
         for item in found
     )
 
 
-def _rung(item: JudgedRung, people: dashboard_layout.UserDirectory) -> view_models.RungLine:
+def _rung(item: JudgedRung, people: dashboard_layout.UserDirectory) -> channel_screens.RungLine:
     rung = item.rung
     skipped = item.skipped
     if rung.left_by:
         skipped = skipped.replace(rung.left_by, people(rung.left_by))
-    return view_models.RungLine(rung.release_id, rung.succeeded_at, rung.hosts, skipped)
+    return channel_screens.RungLine(rung.release_id, rung.succeeded_at, rung.hosts, skipped)
 
 
-def _quarantine(reads: Reads, name: str) -> tuple[view_models.Quarantine, ...]:
+def _quarantine(reads: Reads, name: str) -> tuple[channel_screens.Quarantine, ...]:
     rows = reads.range(channel_rows.QUARANTINE, index="by_channel", of=(name,), limit=CHANNELS_MAX)
     return tuple(quarantine(item.row) for item in rows)
 

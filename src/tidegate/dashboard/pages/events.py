@@ -1,4 +1,4 @@
-"""Events: the log by type and tag, up to any time, with their rate and their payload."""
+"""Events: the log by type and tag, up to any time, with their rate and payload."""
 
 from __future__ import annotations
 
@@ -11,28 +11,23 @@ from msgspec import Meta, structs
 from tidegate.api.feed.tail import Tail
 from tidegate.clock import Clock
 from tidegate.control.queries.log_reader import LogReader
-from tidegate.dashboard import (
-    components,
-    event_rate,
-    event_text,
-    layout as dashboard_layout,
-    view_models,
-)
+from tidegate.dashboard import components, event_rate, event_text, layout as dashboard_layout
 from tidegate.dashboard.html import render_part
+from tidegate.dashboard.view_models import log_screens
 from tidegate.domain.access.roles import Verb
 from tidegate.errors import InvalidInput, TidegateError
 from tidegate.kernel.model import ANY, Clause, Event, Match, Position, Query
 from tidegate.web import authentication, inputs, routing
 
 SHOWN = 60
-WINDOWS = (4_096, 65_536)  # positions that are looked back where a filter leaves little
-READ_MAX = 4_096  # events of one window that are looked at
+WINDOWS = (4_096, 65_536)  # positions to search back if a filter matches few events
+READ_MAX = 4_096  # events of one window that are read
 NEW_MAX = 500  # new events that are counted
 
 
 class EventsQuery(dashboard_layout.PageQuery, frozen=True, kw_only=True):
     at: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
-    time: Annotated[str, Meta(max_length=40)] = ""  # UTC, where no zone is named
+    time: Annotated[str, Meta(max_length=40)] = ""  # in UTC, if no zone is given
     type: Annotated[str, Meta(max_length=128)] = ""
     tag: Annotated[str, Meta(max_length=256)] = ""
 
@@ -50,7 +45,7 @@ Counted = routing.Request[inputs.Nothing, NewEventsQuery, inputs.Nothing]
 def index(
     request: Asked, log: LogReader, tail: Tail, clock: Clock, layout: dashboard_layout.Layout
 ) -> routing.Response:
-    """Events up to a position or a time, newest first, and their rate."""
+    """List events up to a position or a time, newest first, and show their rate."""
     head = tail.position
     query = request.query
     people = layout.names(request)
@@ -71,7 +66,7 @@ def index(
     filters = {"type": query.type, "tag": query.tag}
     newest = found[-1].at if found else None
     older = found[0].position - 1 if len(found) == SHOWN else 0
-    view = view_models.Events(
+    view = log_screens.Events(
         events=lines,
         types=_types(request, log),
         type=query.type,
@@ -103,13 +98,13 @@ def index(
         here="/events",
         view=view,
         still=not following,
-        redraws=False,  # rows do not slide away: new ones are announced
+        redraws=False,  # rows do not move: the page announces new ones
     )
     return layout.answer(request, page)
 
 
 def count_new(request: Counted, log: LogReader) -> routing.Response:
-    """How many events came since a page was drawn. A part of that page."""
+    """Count the events since the page was rendered. The result is a part of that page."""
     query = request.query
     found = _read(request, log, after=query.after, limit=NEW_MAX)
     filters = {"type": query.type, "tag": query.tag}
@@ -121,21 +116,21 @@ def count_new(request: Counted, log: LogReader) -> routing.Response:
     return routing.Response(render_part("new_events.html", part), media=dashboard_layout.UTF8)
 
 
-def _new_events(after: Position, filters: dict[str, str]) -> view_models.NewEvents:
-    return view_models.NewEvents(
+def _new_events(after: Position, filters: dict[str, str]) -> log_screens.NewEvents:
+    return log_screens.NewEvents(
         ask=components.address("/events/new", after=str(after), **filters),
         href=components.address("/events", **filters),
     )
 
 
 def _position(query: EventsQuery, log: LogReader, head: Position) -> Position:
-    """Up to where events are shown. Raises: InvalidInput: that is no time."""
+    """The position up to which events are shown. Raises: InvalidInput: malformed time."""
     if query.time:
         try:
             time = datetime.fromisoformat(query.time)
         except ValueError:
             raise InvalidInput(
-                f"{query.time!r} is no time; write it like 2026-11-18T14:05", field="query.time"
+                f"{query.time!r} is not a time; write it like 2026-11-18T14:05", field="query.time"
             ) from None
         return log.position_at(time if time.tzinfo is not None else time.replace(tzinfo=UTC))
     return head if query.at is None else min(query.at, head)
@@ -149,10 +144,10 @@ class _Window(NamedTuple):
 
 
 def before(request: Asked, log: LogReader, at: Position) -> _Window:
-    """The last events up to a position that fit, in order; a longer way back if there are few.
+    """Find the last matching events up to a position; search further back if there are few.
 
     Raises:
-        InvalidInput: a type or tag that nothing has.
+        InvalidInput: a type or tag that does not exist.
     """
     found: list[Event] = []
     after = 0
@@ -160,7 +155,7 @@ def before(request: Asked, log: LogReader, at: Position) -> _Window:
         after = max(0, at - window)
         read = _read(request, log, after=after, limit=READ_MAX)
         if len(read) == READ_MAX and found:
-            break  # so many that the newest are not among them
+            break  # so many that the newest ones are not among them
         found = [event for event in read if event.position <= at]
         if len(found) >= SHOWN or after == 0:
             break
@@ -168,7 +163,7 @@ def before(request: Asked, log: LogReader, at: Position) -> _Window:
 
 
 def _read(request: Asked | Counted, log: LogReader, *, after: Position, limit: int) -> list[Event]:
-    """Events after a position that fit and that the reader may see. Raises: InvalidInput."""
+    """Read matching events after a position that the reader may see. Raises: InvalidInput."""
     query = request.query
     audits = request.principal.may(Verb.AUDIT)
     events: Sequence[Event]
@@ -195,16 +190,16 @@ def _types(request: Asked, log: LogReader) -> tuple[str, ...]:
 
 def _line(
     log: LogReader, event: Event, people: dashboard_layout.UserDirectory, opened: bool
-) -> view_models.EventLine:
+) -> log_screens.EventLine:
     icon, tone, title, sub = event_text.line(log, event, people)
-    return view_models.EventLine(
+    return log_screens.EventLine(
         position=event.position,
         at=event.at,
         type=event.type,
         kind=event.kind,
         icon=icon,
         tone=tone,
-        told=f"{title} · {sub}" if sub else title,
+        title=f"{title} · {sub}" if sub else title,
         actor=people(event.meta.actor),
         tags=event.tags,
         body=event_text.payload(event),

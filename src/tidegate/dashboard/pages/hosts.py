@@ -14,15 +14,10 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.hosts import HostOperations
 from tidegate.control.queries import host_releases as query_host_releases
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard import (
-    components,
-    layout as dashboard_layout,
-    sorting,
-    state_labels,
-    view_models,
-)
+from tidegate.dashboard import components, layout as dashboard_layout, sorting, state_labels
 from tidegate.dashboard.html import absolute, short
 from tidegate.dashboard.pages.overview import places_of, why_failed
+from tidegate.dashboard.view_models import host_screens, rollout_screens
 from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.fleet import agent_versions, refusals, rows as fleet_rows
 from tidegate.domain.fleet.selectors import Selector, parse
@@ -33,13 +28,13 @@ from tidegate.errors import TidegateError
 from tidegate.kernel.model import Position
 from tidegate.web import inputs, paging, routing
 
-SCANNED_MAX = 5_000  # hosts that a selector is tried on for one page
+SCANNED_MAX = 5_000  # hosts that a selector is matched against for one page
 PAGE = 500
-PASSAGES_MAX = 50
+ROLLOUTS_MAX = 50
 GATES_HOSTS_MAX = 2_000
 FILTERS = ("all", "silent", "revoked", "retired")
-SORTED_MAX = 2_000  # hosts that are sorted at once; of more, a page is in the order of names
-COLUMNS: Final[sorting.SortColumns[view_models.HostRow]] = sorting.SortColumns(
+SORTED_MAX = 2_000  # hosts that are sorted at once; with more, a page is sorted by name
+COLUMNS: Final[sorting.SortColumns[host_screens.HostRow]] = sorting.SortColumns(
     "name",
     sorting.SortColumn(label="Host", name="name", key=lambda it: it.host_id),
     sorting.SortColumn(label="Status", name="status", key=lambda it: it.status.word),
@@ -85,7 +80,7 @@ Listing = routing.Request[inputs.Nothing, HostsQuery, inputs.Nothing]
 def index(
     request: Listing, reads: Reads, cursors: paging.Cursors, layout: dashboard_layout.Layout
 ) -> routing.Response:
-    """Hosts that a filter and a selector leave."""
+    """List the hosts that match a filter and a selector."""
     fleet = reads.find(fleet_rows.fleet_key(), fleet_rows.Fleet)
     query = request.query
     kind = query.filter if query.filter in FILTERS else "all"
@@ -98,7 +93,7 @@ def index(
     except TidegateError as error:
         fault = dashboard_layout.to_form_error(error)
     filters = {"filter": kind, "selector": query.selector, "sort": query.sort}
-    view = view_models.Hosts(
+    view = host_screens.Hosts(
         total=0 if fleet is None else fleet.row.hosts,
         hosts=found.rows,
         headings=COLUMNS.headings(order, "/hosts", filter=kind, selector=query.selector),
@@ -114,9 +109,9 @@ def index(
 
 
 class _HostsPage(NamedTuple):
-    """A page of hosts; ``last``: where the next one starts."""
+    """A page of hosts; ``last``: the id that the next one starts after."""
 
-    rows: tuple[view_models.HostRow, ...]
+    rows: tuple[host_screens.HostRow, ...]
     last: str | None
     note: str = ""
 
@@ -126,14 +121,15 @@ def _list_hosts(
     reads: Reads,
     cursors: paging.Cursors,
     selector: Selector | None,
-    order: sorting.SortOrder[view_models.HostRow],
+    order: sorting.SortOrder[host_screens.HostRow],
 ) -> _HostsPage:
-    """A page of the hosts that a filter and a selector leave."""
+    """A page of the hosts that match a filter and a selector."""
     query = request.query
     after = cursors.after(request)
     rows, further = _matching(reads, query.filter, selector, "", SORTED_MAX)
     if further is None:
-        if order.column.name == "name":  # what the others need is read for one page only
+        # Other columns need reads, which are done for one page only.
+        if order.column.name == "name":
             names = sorting.list_page(
                 rows, _by_name(order), lambda it: it.host_id, after, query.limit
             )
@@ -147,7 +143,7 @@ def _list_hosts(
     )
 
 
-def _by_name(order: sorting.SortOrder[view_models.HostRow]) -> sorting.SortOrder[fleet_rows.Host]:
+def _by_name(order: sorting.SortOrder[host_screens.HostRow]) -> sorting.SortOrder[fleet_rows.Host]:
     column: sorting.SortColumn[fleet_rows.Host] = sorting.SortColumn(
         label="Host", name="name", key=lambda it: it.host_id
     )
@@ -157,7 +153,7 @@ def _by_name(order: sorting.SortOrder[view_models.HostRow]) -> sorting.SortOrder
 def _matching(
     reads: Reads, kind: str, selector: Selector | None, after: str, limit: int
 ) -> tuple[list[fleet_rows.Host], str | None]:
-    """Hosts in the order of their ids, and after which one the next are; None: there are none."""
+    """The hosts by id, and the id that the next page starts after; None: this is the last page."""
     found: list[fleet_rows.Host] = []
     for _ in range(SCANNED_MAX // PAGE):
         page = _page(reads, kind, after)
@@ -183,28 +179,30 @@ def _page(reads: Reads, kind: str, after: str) -> list[Found[Any]]:
     return reads.range(fleet_rows.HOSTS, after=after, limit=PAGE)
 
 
-def _host_rows(reads: Reads, rows: Sequence[fleet_rows.Host]) -> Iterator[view_models.HostRow]:
+def _host_rows(reads: Reads, rows: Sequence[fleet_rows.Host]) -> Iterator[host_screens.HostRow]:
     for start in range(0, len(rows), dashboard_layout.ROWS):
         yield from _some_host_rows(reads, rows[start : start + dashboard_layout.ROWS])
 
 
-def _some_host_rows(reads: Reads, rows: Sequence[fleet_rows.Host]) -> Iterator[view_models.HostRow]:
+def _some_host_rows(
+    reads: Reads, rows: Sequence[fleet_rows.Host]
+) -> Iterator[host_screens.HostRow]:
     liveness = reads.find_all(
         *((fleet_rows.liveness_key(row.host_id), fleet_rows.Liveness) for row in rows)
     )
     orders = reads.find_all(
         *((host_rows.order_key(row.host_id), host_rows.HostOrder) for row in rows)
     )
-    lives = [None if heard is None else heard.row for heard in liveness]
-    running = query_host_releases.host_releases(reads, list(zip(rows, lives, strict=True)))
-    for row, heard, order, releases in zip(rows, liveness, orders, running, strict=True):
+    latest = [None if found is None else found.row for found in liveness]
+    running = query_host_releases.host_releases(reads, list(zip(rows, latest, strict=True)))
+    for row, live, order, releases in zip(rows, liveness, orders, running, strict=True):
         silent = row.silent_since is not None and row.status == "enrolled"
-        yield view_models.HostRow(
+        yield host_screens.HostRow(
             host_id=row.host_id,
             status=state_labels.SILENT if silent else state_labels.HOST_STATUS[row.status],
             labels=tuple(f"{key}={value}" for key, value in sorted(row.labels.items())),
-            seen_at=None if heard is None else heard.row.last_seen_at,
-            agent="" if heard is None else _agent(heard.row.agent_version),
+            seen_at=None if live is None else live.row.last_seen_at,
+            agent="" if live is None else _agent(live.row.agent_version),
             runs=", ".join(
                 item.runs or short(item.digest) for item in releases if item.digest is not None
             ),
@@ -228,13 +226,13 @@ def show(
     pages: HostPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """One host."""
+    """Show one host."""
     return layout.answer(request, pages.page_of(request, request.path.host_id))
 
 
 @dataclass(frozen=True)
 class HostPages:
-    """The page of one host."""
+    """Builds the page of one host."""
 
     reads: Reads
     fleet_reader: FleetReader
@@ -245,7 +243,7 @@ class HostPages:
         request: routing.Request[Any, Any, Any],
         host_id: str,
     ) -> dashboard_layout.PageView:
-        """Raises: HostNotFound."""
+        """Build the page. Raises: HostNotFound."""
         found = self.reads.find(fleet_rows.host_key(host_id), fleet_rows.Host)
         if found is None:
             raise refusals.HostNotFound(host_id)
@@ -253,17 +251,17 @@ class HostPages:
         records = [
             item.row
             for item in self.reads.range(
-                host_rows.HOST_RECORDS, index="by_host", of=(host_id,), limit=PASSAGES_MAX
+                host_rows.HOST_RECORDS, index="by_host", of=(host_id,), limit=ROLLOUTS_MAX
             )
         ]
         records.sort(key=lambda record: record.dispatched_at, reverse=True)
-        heard = self.reads.find(fleet_rows.liveness_key(host_id), fleet_rows.Liveness)
+        live = self.reads.find(fleet_rows.liveness_key(host_id), fleet_rows.Liveness)
         (releases,) = query_host_releases.host_releases(
-            self.reads, [(found.row, None if heard is None else heard.row)]
+            self.reads, [(found.row, None if live is None else live.row)]
         )
         verbs = _verbs(request.caller, found.row)
         names = query_host_releases.release_names(self.reads, places_of(records))
-        view = view_models.HostPage(
+        view = host_screens.HostPage(
             row=row,
             enrolled_at=found.row.enrolled_at,
             public_key=found.row.public_key,
@@ -272,14 +270,12 @@ class HostPages:
                 components.Option(item.digest or "", item.channel, _describe_release(item))
                 for item in releases
             ),
-            facts=_facts(None if heard is None else heard.row),
-            passages=tuple(_passage(record, names) for record in records),
+            facts=_facts(None if live is None else live.row),
+            rollouts=tuple(_rollout_line(record, names) for record in records),
             probes=tuple(_probes(records[0])) if records else (),
             gates=_gates(self.reads, self.fleet_reader, self.clock, host_id, records),
             verbs=verbs,
-            bar=components.arrange(
-                verbs, ()
-            ),  # both end something: nobody should hit them by chance
+            bar=components.arrange(verbs, ()),  # all in *More*, because they are final
         )
         return dashboard_layout.PageView(
             template="host.html",
@@ -292,7 +288,7 @@ class HostPages:
 
 
 def _describe_release(item: query_host_releases.HostRelease) -> str:
-    """What a host runs of a channel, and what the channel wants if that is something else."""
+    """What a host runs of a channel, and the channel's pin if that is something else."""
     runs = "has not reported"
     if item.digest is not None:
         runs = f"runs {item.runs or 'what no release is'}"
@@ -300,7 +296,7 @@ def _describe_release(item: query_host_releases.HostRelease) -> str:
 
 
 def _facts(live: fleet_rows.Liveness | None) -> tuple[components.Option, ...]:
-    """What the host says of its machine."""
+    """What the host reports of its machine."""
     if live is None or live.facts is None:
         return ()
     facts = live.facts
@@ -314,9 +310,9 @@ def _facts(live: fleet_rows.Liveness | None) -> tuple[components.Option, ...]:
     return tuple(components.Option(value, label) for label, value in pairs if value)
 
 
-def _passage(
+def _rollout_line(
     record: host_rows.HostRecord, names: Mapping[query_host_releases.Place, str]
-) -> view_models.HostRolloutLine:
+) -> host_screens.HostRolloutLine:
     text = ""
     if record.state in (host_states.HostState.FAILED, host_states.HostState.REVERTED):
         text = why_failed(record, names)
@@ -324,7 +320,7 @@ def _passage(
         text = f"soaks until {absolute(record.soak_due_at)}"
     elif record.left:
         text = f"{record.left}: it no longer counts"
-    return view_models.HostRolloutLine(
+    return host_screens.HostRolloutLine(
         rollout_id=record.rollout_id,
         state=state_labels.HOSTS[record.state],
         wave="late" if record.late else f"wave {record.wave + 1}",
@@ -334,9 +330,9 @@ def _passage(
     )
 
 
-def _probes(record: host_rows.HostRecord) -> Iterator[view_models.ProbeLine]:
+def _probes(record: host_rows.HostRecord) -> Iterator[host_screens.ProbeLine]:
     for name, probe in sorted(record.probes.items()):
-        yield view_models.ProbeLine(
+        yield host_screens.ProbeLine(
             name=name,
             mode=str(probe.mode),
             chip=_probe_chip(probe),
@@ -360,8 +356,8 @@ def _gates(
     clock: Clock,
     host_id: str,
     records: Sequence[host_rows.HostRecord],
-) -> tuple[view_models.GateLine, ...]:
-    """What holds it back where its newest rollout is open, and small enough to be judged here."""
+) -> tuple[rollout_screens.GateLine, ...]:
+    """What holds the host back, if its newest rollout is open and small enough to evaluate here."""
     for record in records[:1]:
         tally = reads.find(rollout_rows.tally_key(record.rollout_id), rollout_rows.RolloutTally)
         if tally is None or tally.row.state not in rollout_states.OPEN:
@@ -370,7 +366,7 @@ def _gates(
             return ()
         state = fleet_reader.state([record.rollout_id], clock())
         return tuple(
-            view_models.GateLine(
+            rollout_screens.GateLine(
                 gate=item.gate,
                 passed=item.passed,
                 reason=item.reason,
@@ -419,7 +415,7 @@ def revoke(
     pages: HostPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Refuse the key of the host's agent."""
+    """Revoke the key of the host's agent."""
     run = partial(hosts.revoke, request.caller, request.path.host_id, request.body.reason)
     return _attempt(request, pages, layout, run, "revoked")
 
@@ -430,7 +426,7 @@ def retire(
     pages: HostPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Take the host out of the fleet for good."""
+    """Retire the host from the fleet."""
     run = partial(hosts.retire, request.caller, request.path.host_id, request.body.reason)
     return _attempt(request, pages, layout, run, "retired")
 

@@ -1,4 +1,4 @@
-"""Join tokens: made, listed and revoked. Each enrolls many new hosts; it is shown once."""
+"""Join tokens: made, listed and revoked. Each enrolls many new hosts and is shown once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from msgspec import Meta, structs
 from tidegate.clock import Clock
 from tidegate.control.operations.join_tokens import JoinTokenOperations, MadeJoinToken
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, forms, layout as dashboard_layout, view_models
+from tidegate.dashboard import components, forms, layout as dashboard_layout
+from tidegate.dashboard.view_models import form_screens, host_screens
 from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.fleet.joins import JOIN_HOSTS_MAX, JOIN_LIFE_MAX, JOIN_TOKENS, JoinToken
 from tidegate.errors import TidegateError
@@ -39,7 +40,7 @@ class DeleteJoinForm(inputs.Input, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class JoinPages:
-    """The list of join tokens, and the form of a new one."""
+    """Builds the list of join tokens, and the form of a new one."""
 
     reads: Reads
     clock: Clock
@@ -52,7 +53,7 @@ class JoinPages:
         found = self.reads.range(JOIN_TOKENS, limit=TOKENS_MAX)
         rows = sorted((item.row for item in found), key=lambda row: row.created_at, reverse=True)
         lines = tuple(
-            view_models.JoinLine(
+            host_screens.JoinLine(
                 join_id=row.join_id,
                 chip=self._chip(row),
                 labels=tuple(f"{key}={value}" for key, value in sorted(row.labels.items())),
@@ -76,7 +77,7 @@ class JoinPages:
             template="joins.html",
             title="Join tokens",
             here="/hosts",
-            view=view_models.Joins(
+            view=host_screens.Joins(
                 lines=lines,
                 create=create,
                 secret="" if made is None else made.token,
@@ -92,9 +93,9 @@ class JoinPages:
             return OVER
         return USABLE if row.enrolled < row.limit else USED_UP
 
-    def form(self) -> view_models.FormPage:
+    def form(self) -> form_screens.FormPage:
         tomorrow = self.clock() + timedelta(days=1)
-        return view_models.FormPage(
+        return form_screens.FormPage(
             title="New join token",
             text="Agents enroll new hosts with it, until it is used up or over. It never takes the "
             "name of a host that exists.",
@@ -142,7 +143,7 @@ def _delete(caller: callers.Caller, row: JoinToken, number: int) -> components.V
     )
 
 
-def _form_page(form: view_models.FormPage) -> dashboard_layout.PageView:
+def _form_page(form: form_screens.FormPage) -> dashboard_layout.PageView:
     return dashboard_layout.PageView(
         template="form.html",
         title=form.title,
@@ -156,8 +157,8 @@ def _form_page(form: view_models.FormPage) -> dashboard_layout.PageView:
 def _read_labels(reader: forms.FormReader, text: str) -> dict[str, str]:
     labels: dict[str, str] = {}
     for part in reader.names(text):
-        key, mark_, value = part.partition("=")
-        if not mark_:
+        key, equals, value = part.partition("=")
+        if not equals:
             reader.refuse("labels", f"has {part[:80]!r}; write key=value")
         labels[key] = value
     return labels
@@ -168,7 +169,7 @@ def index(
     pages: JoinPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The join tokens, without their secrets."""
+    """List the join tokens, without their secrets."""
     return layout.answer(request, pages.page(request))
 
 
@@ -177,7 +178,7 @@ def show_new_join(
     pages: JoinPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a new join token."""
+    """Show the form of a new join token."""
     return layout.answer(request, _form_page(pages.form()))
 
 
@@ -187,7 +188,7 @@ def create_join(
     pages: JoinPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Make a join token. The page that answers shows it, once."""
+    """Make a join token. Only the page that responds shows it."""
     body = request.body
     try:
         reader = forms.FormReader()
@@ -213,7 +214,7 @@ def delete(
     pages: JoinPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Let a join token enroll no more hosts."""
+    """Delete a join token; it enrolls no more hosts."""
     run = partial(join_tokens.delete, request.caller, request.body.join_id)
     return layout.attempt(request, run, HERE, "join revoked", partial(pages.page, request))
 

@@ -1,4 +1,4 @@
-"""Maintenance: windows with what opens next, freezes, and budgets; all that holds orders back."""
+"""Maintenance: everything that holds orders: windows with their next openings, freezes, budgets."""
 
 from __future__ import annotations
 
@@ -15,13 +15,8 @@ from tidegate.control.operations.freezes import FreezeOperations, list_scopes
 from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.operations.windows import WindowOperations
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard import (
-    components,
-    layout as dashboard_layout,
-    protected_verbs,
-    view_models,
-    window_lines,
-)
+from tidegate.dashboard import components, layout as dashboard_layout, protected_verbs, window_lines
+from tidegate.dashboard.view_models import settings_screens
 from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.channels.rows import FREEZES, Freeze
 from tidegate.domain.fleet.rows import BUDGETS, Budget
@@ -55,7 +50,7 @@ class RemoveBudgetForm(inputs.Input, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class MaintenancePages:
-    """The page of windows, freezes and budgets."""
+    """Builds the page of windows, freezes and budgets."""
 
     reads: Reads
     clock: Clock
@@ -82,7 +77,7 @@ class MaintenancePages:
             for number, item in enumerate(self.reads.range(BUDGETS, limit=ROWS_MAX))
             if not item.row.removed and caller.principal.may(roles.Verb.READ)
         )
-        view = view_models.Maintenance(
+        view = settings_screens.Maintenance(
             windows=windows, freezes=freezes, budgets=budgets, create=tuple(_creates(caller))
         )
         verbs = (
@@ -96,11 +91,11 @@ class MaintenancePages:
 
     def _window(
         self, caller: callers.Caller, found: Found[rows.Window], number: int
-    ) -> view_models.WindowLine:
+    ) -> settings_screens.WindowLine:
         row = found.row
         name = row.window_id
         ahead = self.windows.list_next(name, OPENINGS)
-        return view_models.WindowLine(
+        return settings_screens.WindowLine(
             window_id=name,
             chip=KINDS[row.kind],
             text=window_lines.describe_scope(row),
@@ -144,7 +139,7 @@ class MaintenancePages:
         row: Freeze,
         number: int,
         people: dashboard_layout.UserDirectory,
-    ) -> view_models.FreezeLine:
+    ) -> settings_screens.FreezeLine:
         own = row.operator == caller.id
         end = components.VerbButton(
             id=f"end-freeze-{number}",
@@ -160,7 +155,7 @@ class MaintenancePages:
             why=_why_not(caller, steps.END_FREEZE, row.channels),
         )
         protected = [] if own else self.guard.list_protected(row.channels)
-        return view_models.FreezeLine(
+        return settings_screens.FreezeLine(
             freeze_id=row.freeze_id,
             channels=", ".join(row.channels) or "all channels",
             by=people(row.operator),
@@ -170,7 +165,9 @@ class MaintenancePages:
             end=protected_verbs.ask_if_protected(end, caller, protected),
         )
 
-    def _budget(self, caller: callers.Caller, row: Budget, number: int) -> view_models.BudgetLine:
+    def _budget(
+        self, caller: callers.Caller, row: Budget, number: int
+    ) -> settings_screens.BudgetLine:
         limits = [] if row.max_in_flight is None else [f"{row.max_in_flight:,} hosts"]
         limits += [] if row.max_in_flight_pct is None else [f"{row.max_in_flight_pct} %"]
         remove = components.VerbButton(
@@ -184,7 +181,7 @@ class MaintenancePages:
             why=caller.why_not(steps.REMOVE_BUDGET, roles.EVERYWHERE),
             danger=True,
         )
-        return view_models.BudgetLine(
+        return settings_screens.BudgetLine(
             budget_id=row.budget_id,
             selector=row.selector,
             limit=f"At most {' or '.join(limits)} in flight at once"
@@ -231,15 +228,15 @@ def _creates(caller: callers.Caller) -> list[components.LinkButton]:
 
 
 def _may_see(caller: callers.Caller, channels: tuple[str, ...]) -> bool:
-    """What covers all channels concerns everybody."""
+    """Whether the caller may see this. What covers all channels is visible to everyone."""
     scopes = list_scopes(channels)
     return not channels or any(caller.principal.may(roles.Verb.READ, scope) for scope in scopes)
 
 
 def _why_not(caller: callers.Caller, step: steps.Step, channels: tuple[str, ...]) -> str:
     """Why the caller may not take the step on all of these channels; empty: they may."""
-    whys = (caller.why_not(step, scope) for scope in list_scopes(channels))
-    return next(filter(None, whys), "")
+    reasons = (caller.why_not(step, scope) for scope in list_scopes(channels))
+    return next(filter(None, reasons), "")
 
 
 def maintenance(
@@ -247,7 +244,7 @@ def maintenance(
     pages: MaintenancePages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Windows, freezes and budgets."""
+    """List windows, freezes and budgets."""
     return layout.answer(request, pages.page(request))
 
 
@@ -268,7 +265,7 @@ def end_freeze(
     pages: MaintenancePages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Let orders go out again."""
+    """End a freeze."""
     run = partial(freezes.end, request.caller, request.body.freeze_id, request.body.reason)
     return layout.attempt(request, run, HERE, "freeze ended", partial(pages.page, request))
 
@@ -279,12 +276,12 @@ def remove_budget(
     pages: MaintenancePages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Take a limit away."""
+    """Remove a budget."""
     run = partial(budgets.remove, request.caller, request.body.budget_id)
     return layout.attempt(request, run, HERE, "deleted", partial(pages.page, request))
 
 
-# The operation asks on each channel of a window or freeze.
+# The operation checks the permission on each channel of a window or freeze.
 ROUTES = (
     dashboard_layout.page_route(HERE, maintenance, routing.requires_somewhere(roles.Verb.READ)),
     dashboard_layout.step_route(

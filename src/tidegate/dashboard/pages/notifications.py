@@ -1,4 +1,4 @@
-"""Notifications: which events go to whom, whether messages arrive, and which were given up."""
+"""Notifications: who gets which events, whether messages arrive, and which were given up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from msgspec import Meta, structs
 
 from tidegate.control.operations.subscriptions import NewTarget, SubscriptionOperations
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard import components, forms, layout as dashboard_layout, view_models
+from tidegate.dashboard import components, forms, layout as dashboard_layout
+from tidegate.dashboard.view_models import form_screens, settings_screens
 from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.channels.rows import CHANNELS
@@ -37,7 +38,7 @@ Name = Annotated[str, Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 
 
 class SubscriptionForm(inputs.Input, frozen=True, kw_only=True):
-    """The terms of a subscription as texts."""
+    """The members of a subscription as texts."""
 
     min_severity: forms.Typed = "info"
     url: forms.Typed = ""
@@ -80,13 +81,13 @@ class ReplayForm(inputs.Input, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class NotificationPages:
-    """The list of subscriptions, and their forms."""
+    """Builds the list of subscriptions, and their forms."""
 
     reads: Reads
     subscriptions: SubscriptionOperations
 
     def page(
-        self, request: routing.Request[Any, Any, Any], said: str = "", secret: str = ""
+        self, request: routing.Request[Any, Any, Any], test_response: str = "", secret: str = ""
     ) -> dashboard_layout.PageView:
         caller = request.caller
         lines = tuple(
@@ -105,12 +106,14 @@ class NotificationPages:
             template="notifications.html",
             title="Notifications",
             here=HERE,
-            view=view_models.Notifications(lines=lines, create=create, said=said, secret=secret),
+            view=settings_screens.Notifications(
+                lines=lines, create=create, test_response=test_response, secret=secret
+            ),
             verbs=tuple(verb for line in lines for verb in line.verbs),
-            still=bool(said or secret),
+            still=bool(test_response or secret),
         )
 
-    def form(self, request: routing.Request[Any, Any, Any]) -> view_models.FormPage:
+    def form(self, request: routing.Request[Any, Any, Any]) -> form_screens.FormPage:
         scopes = [components.Option(roles.EVERYWHERE, "everything")]
         scopes += [
             components.Option(channel_scope(name), f"channel {name}")
@@ -119,7 +122,7 @@ class NotificationPages:
             )
             if request.principal.may(roles.Verb.READ, channel_scope(name))
         ]
-        return view_models.FormPage(
+        return form_screens.FormPage(
             title="New subscription",
             text="Tells a chat, a mailbox, PagerDuty, Grafana or a program of events from now on.",
             action="/new/subscription",
@@ -182,8 +185,8 @@ class NotificationPages:
 
     def edit_form(
         self, request: routing.Request[SubscriptionPagePath, Any, Any]
-    ) -> view_models.FormPage:
-        """Raises: SubscriptionNotFound, MissingPermission."""
+    ) -> form_screens.FormPage:
+        """The form of a subscription. Raises: SubscriptionNotFound, MissingPermission."""
         name = request.path.subscription
         found, _ = self.subscriptions.get(request.caller, name)
         row, form = found.row, self.form(request)
@@ -219,7 +222,7 @@ class NotificationPages:
 
 
 def describe_subscription(row: rows.Subscription) -> str:
-    """Which events it sends, and of which scopes."""
+    """Which events a subscription sends, and of which scopes."""
     what = ", ".join(row.events) or f"events of severity {row.min_severity} or higher"
     return (
         f"{what} · {'everywhere' if row.scopes == (roles.EVERYWHERE,) else ', '.join(row.scopes)}"
@@ -228,10 +231,10 @@ def describe_subscription(row: rows.Subscription) -> str:
 
 def _line(
     caller: callers.Caller, found: Found[rows.Subscription], queue: rows.NoticeQueue, number: int
-) -> view_models.NotificationLine:
+) -> settings_screens.NotificationLine:
     row = found.row
-    whys = (caller.why_not(steps.EDIT_SUBSCRIPTION, scope) for scope in row.scopes)
-    why = next(filter(None, whys), "")
+    reasons = (caller.why_not(steps.EDIT_SUBSCRIPTION, scope) for scope in row.scopes)
+    why = next(filter(None, reasons), "")
     chip = FAILING if queue.failures else WORKING
     name = components.Field(name="name", kind="hidden", value=row.name)
 
@@ -249,7 +252,7 @@ def _line(
         required=True,
         hint="Everything that happened after it is sent again; 0 is the whole log.",
     )
-    return view_models.NotificationLine(
+    return settings_screens.NotificationLine(
         name=row.name,
         kind=str(row.kind),
         chip=OFF if row.disabled_at is not None else chip,
@@ -294,14 +297,14 @@ def notifications(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Who is told of what."""
+    """List who gets which events."""
     return layout.answer(request, pages.page(request))
 
 
 # ── create and edit ───────────────────────────────────────────────────────────────────────────────
 
 
-def _page(form: view_models.FormPage) -> dashboard_layout.PageView:
+def _page(form: form_screens.FormPage) -> dashboard_layout.PageView:
     crumbs = (components.Link("Notifications", HERE), components.Link(form.title))
     return dashboard_layout.PageView(
         template="form.html", title=form.title, here=HERE, view=form, crumbs=crumbs, still=True
@@ -313,7 +316,7 @@ def show_new_subscription(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a new subscription."""
+    """Show the form of a new subscription."""
     return layout.answer(request, _page(pages.form(request)))
 
 
@@ -322,7 +325,7 @@ def show_edit(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a subscription."""
+    """Show the form of a subscription."""
     return layout.answer(request, _page(pages.edit_form(request)))
 
 
@@ -339,7 +342,7 @@ def create_subscription(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Tell a target of events. The page that answers shows a secret that was made, once."""
+    """Subscribe a target to events. Only the page that responds shows a secret that was made."""
     body, form = request.body, pages.form(request)
     try:
         reader = forms.FormReader()
@@ -379,7 +382,7 @@ def edit(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Change a subscription; a new secret of a webhook is shown once."""
+    """Change a subscription. Only the page that responds shows a new secret."""
     body, form = request.body, pages.edit_form(request)
     try:
         reader = forms.FormReader()
@@ -421,14 +424,14 @@ def test(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Send a test message; the page says what the target answered."""
+    """Send a test message; the page shows the target's response."""
     try:
         answer = subscriptions.test(request.caller, request.body.name)
     except TidegateError as error:
         return layout.answer(request, pages.page(request), problem=error)
     verdict = "accepted the test message" if answer.is_delivered else "refused the test message"
-    said = f"{request.body.name} {verdict}: {answer.detail}"
-    return layout.answer(request, pages.page(request, said=said))
+    test_response = f"{request.body.name} {verdict}: {answer.detail}"
+    return layout.answer(request, pages.page(request, test_response=test_response))
 
 
 def delete(
@@ -437,7 +440,7 @@ def delete(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Tell the target no more."""
+    """Delete a subscription."""
     run = partial(subscriptions.delete, request.caller, request.body.name)
     return layout.attempt(request, run, HERE, "deleted", partial(pages.page, request))
 
@@ -448,7 +451,7 @@ def skip(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Give up the first message that waits."""
+    """Give up the first message in the queue."""
     run = partial(subscriptions.skip, request.caller, request.body.name, request.body.reason)
     return layout.attempt(request, run, HERE, "saved", partial(pages.page, request))
 
@@ -459,12 +462,12 @@ def replay(
     pages: NotificationPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Send again what happened after a position of the log."""
+    """Send the events after a position again."""
     run = partial(subscriptions.replay, request.caller, request.body.name, request.body.after)
     return layout.attempt(request, run, HERE, "replayed", partial(pages.page, request))
 
 
-# The operation asks for the permission on each scope of the subscription.
+# The operation checks the permission on each scope of the subscription.
 ROUTES = (
     dashboard_layout.page_route(HERE, notifications, routing.requires_somewhere(roles.Verb.READ)),
     dashboard_layout.page_route(

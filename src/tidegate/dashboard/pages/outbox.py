@@ -1,4 +1,4 @@
-"""The outbox: what is owed to the world, what became of it; trying again, giving up."""
+"""The outbox: intents, what became of them, and the forms to retry or cancel them."""
 
 from __future__ import annotations
 
@@ -11,20 +11,15 @@ from msgspec import Meta, structs
 from tidegate.control.operations.outbox import OutboxOperations
 from tidegate.control.queries.documents import OutboxReader
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import (
-    components,
-    layout as dashboard_layout,
-    sorting,
-    state_labels,
-    view_models,
-)
+from tidegate.dashboard import components, layout as dashboard_layout, sorting, state_labels
+from tidegate.dashboard.view_models import log_screens
 from tidegate.domain.access import callers, principals, roles, scopes, steps
 from tidegate.domain.outbox import names, rows as outbox_rows, states
 from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.web import inputs, paging, routing
 
 BACKLOG_MAX = 100
-SORTED_MAX = 500  # intents of a state, the newest, that are sorted
+SORTED_MAX = 500  # the newest intents of a state that can be sorted
 TABS = {
     "open": ("Pending and dead", (states.IntentState.DEAD, states.IntentState.PENDING)),
     "done": ("Done", (states.IntentState.DONE,)),
@@ -84,8 +79,8 @@ class IntentForm(inputs.Input, frozen=True, kw_only=True):
 Action = routing.Request[inputs.Nothing, dashboard_layout.PageQuery, IntentForm]
 
 
-def backlog(outbox_reader: OutboxReader) -> tuple[view_models.OutboxLine, ...]:
-    """What is still owed: given up first, then what is tried again, the longest first."""
+def backlog(outbox_reader: OutboxReader) -> tuple[log_screens.OutboxLine, ...]:
+    """Intents that are not delivered: dead letters first, then retries, oldest first."""
     found = [
         item
         for state in (states.IntentState.DEAD, states.IntentState.PENDING)
@@ -101,14 +96,14 @@ def outbox(
     cursors: paging.Cursors,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Intents by state, newest first."""
+    """List intents by state, newest first."""
     query = request.query
     order = COLUMNS.order(query.sort)
-    wanted = _Wanted(query.tab, order, cursors.after(request))
-    page, last = _page(request.principal, reads, outbox_reader, wanted)
+    selection = _Selection(query.tab, order, cursors.after(request))
+    page, last = _page(request.principal, reads, outbox_reader, selection)
     tab = query.tab if query.tab in TABS else "open"
     following = layout.next_page(request, "/outbox", last, tab=tab, sort=query.sort)
-    assert isinstance(page.view, view_models.Outbox)
+    assert isinstance(page.view, log_screens.Outbox)
     page = replace(page, view=structs.replace(page.view, next=following))
     return layout.answer(request, page)
 
@@ -120,7 +115,7 @@ def redrive(
     outbox_reader: OutboxReader,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Try a dead intent again."""
+    """Retry a dead letter."""
     intent_id, reason = request.body.id, request.body.reason
     run = partial(outbox.redrive, request.caller, intent_id, reason)
     return layout.attempt(
@@ -135,7 +130,7 @@ def cancel(
     outbox_reader: OutboxReader,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Give an intent up."""
+    """Cancel an intent."""
     intent_id, reason = request.body.id, request.body.reason
     run = partial(outbox.cancel, request.caller, intent_id, reason)
     return layout.attempt(
@@ -144,13 +139,13 @@ def cancel(
 
 
 def _open(request: Action, reads: Reads, outbox_reader: OutboxReader) -> dashboard_layout.PageView:
-    """The page of the verbs: only what is open has any."""
-    wanted = _Wanted("open", COLUMNS.order(""))
-    return _page(request.principal, reads, outbox_reader, wanted)[0]
+    """The page of open intents, because only these have verbs."""
+    selection = _Selection("open", COLUMNS.order(""))
+    return _page(request.principal, reads, outbox_reader, selection)[0]
 
 
-class _Wanted(NamedTuple):
-    """Which intents are shown, and from where on."""
+class _Selection(NamedTuple):
+    """Which intents to show, and from where on."""
 
     tab: str
     order: sorting.SortOrder[OutboxDocument]
@@ -158,10 +153,13 @@ class _Wanted(NamedTuple):
 
 
 def _page(
-    principal: principals.Principal, reads: Reads, outbox_reader: OutboxReader, wanted: _Wanted
+    principal: principals.Principal,
+    reads: Reads,
+    outbox_reader: OutboxReader,
+    selection: _Selection,
 ) -> tuple[dashboard_layout.PageView, str | None]:
     """The page, and where the next one starts; None: there is none."""
-    tab = wanted.tab if wanted.tab in TABS else "open"
+    tab = selection.tab if selection.tab in TABS else "open"
     found = [
         item
         for state in TABS[tab][1]
@@ -169,21 +167,21 @@ def _page(
         if principal.may(roles.Verb.READ, scopes.channel_scope(item.scope))
     ]
     shown = sorting.list_page(
-        found, wanted.order, lambda it: it.id, wanted.after, dashboard_layout.ROWS
+        found, selection.order, lambda it: it.id, selection.after, dashboard_layout.ROWS
     )
     lines = tuple(
         _line(item, _redrive(item, number, principal), _cancel(item, number, principal))
         for number, item in enumerate(shown.rows)
     )
-    owed = len(found) if tab == "open" else 0
-    view = view_models.Outbox(
+    open_count = len(found) if tab == "open" else 0
+    view = log_screens.Outbox(
         tab=tab,
         tabs=tuple(
-            components.Option(name, label, str(owed) if name == "open" and owed else "")
+            components.Option(name, label, str(open_count) if name == "open" and open_count else "")
             for name, (label, _) in TABS.items()
         ),
         intents=lines,
-        headings=COLUMNS.headings(wanted.order, "/outbox", tab=tab),
+        headings=COLUMNS.headings(selection.order, "/outbox", tab=tab),
         drifts=_drifts(principal, reads),
         oldest=min((item.created_at for item in found), default=None) if tab == "open" else None,
     )
@@ -200,8 +198,8 @@ def _line(
     item: OutboxDocument,
     redrive: components.VerbButton | None = None,
     cancel: components.VerbButton | None = None,
-) -> view_models.OutboxLine:
-    return view_models.OutboxLine(
+) -> log_screens.OutboxLine:
+    return log_screens.OutboxLine(
         id=item.id,
         scope=item.scope,
         operation=item.operation,
@@ -256,10 +254,10 @@ def _why_not(step: steps.Step, item: OutboxDocument, principal: principals.Princ
     return callers.Caller(principal=principal).why_not(step, scopes.channel_scope(item.scope))
 
 
-def _drifts(principal: principals.Principal, reads: Reads) -> tuple[view_models.DriftLine, ...]:
+def _drifts(principal: principals.Principal, reads: Reads) -> tuple[log_screens.DriftLine, ...]:
     rows = reads.range(outbox_rows.DRIFTS, limit=BACKLOG_MAX)
     return tuple(
-        view_models.DriftLine(
+        log_screens.DriftLine(
             scope=found.row.scope,
             subject=found.row.subject,
             chip=DRIFT[found.row.state],

@@ -24,11 +24,17 @@ from tidegate.dashboard import (
     request_lines,
     rollout_lines,
     state_labels,
-    view_models,
 )
 from tidegate.dashboard.checklist import checklist
 from tidegate.dashboard.html import ago, short
 from tidegate.dashboard.pages import outbox, releases
+from tidegate.dashboard.view_models import (
+    channel_screens,
+    log_screens,
+    overview_screen,
+    release_screens,
+    rollout_screens,
+)
 from tidegate.domain.access import principals, roles, scopes
 from tidegate.domain.channels.rows import QUARANTINE, Quarantined
 from tidegate.domain.fleet.rows import HOSTS
@@ -39,12 +45,12 @@ from tidegate.web import inputs, routing
 
 ROLLOUTS_MAX = 30
 TROUBLES_MAX = 12
-RECORDS_MAX = 400  # that are looked through for failed hosts of one rollout
+RECORDS_MAX = 400  # searched for failed hosts of one rollout
 SILENT_MAX = 500
 QUARANTINED_MAX = 500
 NEWS_MAX = 7
 NEWS_READ_MAX = 2_000
-NEWS_WINDOWS = (2_000, 50_000)  # positions that are looked back for news
+NEWS_WINDOWS = (2_000, 50_000)  # positions to search back for news
 NEWS = frozenset(
     {
         *("RolloutOpened", "RolloutTransitioned", "RolloutHalted", "WaveAdvanced"),
@@ -71,21 +77,21 @@ def overview(
     guard: ProtectionGuard,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Everything at a glance."""
+    """Show the overview."""
     people = layout.names(request)
-    sees = _Sees(request.principal)
+    visible = _Visible(request.principal)
     rollouts = fleet_reader.open_rollouts()
     lines = rollout_lines.summaries(
-        reads, [item for item in rollouts if sees.channel(item.channel)]
+        reads, [item for item in rollouts if visible.channel(item.channel)]
     )
     asks = releases.list_pending_approvals(request, reads, people)
     of_channels = request_lines.RequestLines(reads, guard, request.caller, people, clock())
     requests, reviews = of_channels.list_open(), of_channels.list_to_review()
     failed = failed_hosts(reads, grids, lines, tail.position)
-    silent = silent_hosts(reads) if sees.all else ()
+    silent = silent_hosts(reads) if visible.all else ()
     kept = list_quarantined(reads, request.principal)
-    owed = tuple(item for item in outbox.backlog(outbox_reader) if sees.channel(item.scope))
-    counts = view_models.OverviewCounts(
+    owed = tuple(item for item in outbox.backlog(outbox_reader) if visible.channel(item.scope))
+    counts = overview_screen.OverviewCounts(
         rollouts=len(lines),
         waiting=len(asks) + len(requests),
         failed=sum(line.failed for line in lines),
@@ -94,12 +100,14 @@ def overview(
         outbox=len(owed),
     )
     picture = pictures.look()
-    view = view_models.Overview(
+    view = overview_screen.Overview(
         tiles=_tiles(counts, clock, lines, (*asks, *requests), reviews, owed),
         counts=counts,
-        channels=fleet_lines.channel_lines(reads, picture, sees.channel),
+        channels=fleet_lines.channel_lines(reads, picture, visible.channel),
         taken_at=picture.taken_at,
-        ended=fleet_lines.ended_within_a_day(reads, clock(), lambda row: sees.channel(row.channel)),
+        ended=fleet_lines.ended_within_a_day(
+            reads, clock(), lambda row: visible.channel(row.channel)
+        ),
         rollouts=lines[:ROLLOUTS_MAX],
         waiting=asks,
         requests=requests,
@@ -107,8 +115,8 @@ def overview(
         troubles=(*failed, *silent)[:TROUBLES_MAX],
         quarantine=kept[:TROUBLES_MAX],
         outbox=owed[:TROUBLES_MAX],
-        checklist=checklist(first_steps.read_first_steps(reads)) if sees.all else (),
-        news=event_text.describe_all(log, news(request, log, tail), people) if sees.all else (),
+        checklist=checklist(first_steps.read_first_steps(reads)) if visible.all else (),
+        news=event_text.describe_all(log, news(request, log, tail), people) if visible.all else (),
     )
     page = dashboard_layout.PageView(
         template="overview.html", title="Overview", here="/", view=view
@@ -116,8 +124,8 @@ def overview(
     return layout.answer(request, page)
 
 
-class _Sees:
-    """What the user may see here."""
+class _Visible:
+    """What the user may see on the overview."""
 
     def __init__(self, principal: principals.Principal) -> None:
         self._principal = principal
@@ -128,30 +136,30 @@ class _Sees:
 
 
 def _tiles(
-    counts: view_models.OverviewCounts,
+    counts: overview_screen.OverviewCounts,
     clock: Clock,
-    lines: tuple[view_models.RolloutLine, ...],
-    asks: tuple[view_models.PendingApproval | view_models.ChannelRequestLine, ...],
-    reviews: tuple[view_models.ChannelRequestLine, ...],
-    owed: tuple[view_models.OutboxLine, ...],
-) -> tuple[view_models.Tile, ...]:
+    lines: tuple[rollout_screens.RolloutLine, ...],
+    asks: tuple[release_screens.PendingApproval | channel_screens.ChannelRequestLine, ...],
+    reviews: tuple[channel_screens.ChannelRequestLine, ...],
+    owed: tuple[log_screens.OutboxLine, ...],
+) -> tuple[overview_screen.Tile, ...]:
     stopped = sum(line.is_stopped for line in lines)
     paused = sum(state_labels.PAUSED in line.also for line in lines)
-    said = [f"{stopped} stopped"] * bool(stopped) + [f"{paused} paused"] * bool(paused)
+    parts = [f"{stopped} stopped"] * bool(stopped) + [f"{paused} paused"] * bool(paused)
     oldest = min((item.at for item in asks if item.at is not None), default=None)
     waiting = [] if oldest is None else [f"oldest {ago(oldest, clock())}"]
     waiting += [f"{len(reviews)} to review"] * bool(reviews)
     dead = sum(item.state.word == "Dead" for item in owed)
     return (
-        view_models.Tile(
+        overview_screen.Tile(
             label="Open rollouts",
             figure=counts.rollouts,
             icon="rollouts",
             tone="info",
             href="/rollouts",
-            note=", ".join(said),
+            note=", ".join(parts),
         ),
-        view_models.Tile(
+        overview_screen.Tile(
             label="Waiting for approval",
             figure=counts.waiting,
             icon="clock",
@@ -159,24 +167,24 @@ def _tiles(
             href="/approvals",
             note=", ".join(waiting),
         ),
-        view_models.Tile(
+        overview_screen.Tile(
             label="Failed hosts",
             figure=counts.failed,
             icon="cross",
             tone="bad",
             href="/rollouts",
         ),
-        view_models.Tile(
+        overview_screen.Tile(
             label="Silent hosts",
             figure=counts.silent,
             icon="silent",
             tone="warn",
             href="/hosts?filter=silent",
         ),
-        view_models.Tile(
+        overview_screen.Tile(
             label="Quarantined", figure=counts.quarantined, icon="ban", tone="bad", href="/channels"
         ),
-        view_models.Tile(
+        overview_screen.Tile(
             label="Outbox backlog",
             figure=counts.outbox,
             icon="outbox",
@@ -190,10 +198,10 @@ def _tiles(
 def failed_hosts(
     reads: Reads,
     grids: grid_cache.GridCache,
-    lines: tuple[view_models.RolloutLine, ...],
+    lines: tuple[rollout_screens.RolloutLine, ...],
     head: Position,
-) -> tuple[view_models.Trouble, ...]:
-    """Hosts that failed or rolled back in open rollouts; a rollout without any is not looked at."""
+) -> tuple[overview_screen.Trouble, ...]:
+    """Hosts that failed or rolled back in open rollouts. Rollouts without any are not read."""
     found: list[host_rows.HostRecord] = []
     for line in lines:
         if not line.failed:
@@ -207,17 +215,17 @@ def failed_hosts(
 def bad_records(
     reads: Reads, grids: grid_cache.GridCache, rollout_id: str, hosts: int, head: Position
 ) -> list[host_rows.HostRecord]:
-    """Records of a rollout's hosts that failed or rolled back; of a large one, some."""
+    """Records of a rollout's hosts that failed or rolled back; only some of a large rollout."""
     if hosts > RECORDS_MAX:
-        return grids.in_trouble(rollout_id, head, TROUBLES_MAX)
+        return grids.find_troubled(rollout_id, head, TROUBLES_MAX)
     rows = reads.range(host_rows.HOST_RECORDS, prefix=f"{rollout_id}/", limit=RECORDS_MAX)
     return [item.row for item in rows if item.row.state in rollout_lines.BAD]
 
 
 def _trouble(
     record: host_rows.HostRecord, names: Mapping[host_releases.Place, str]
-) -> view_models.Trouble:
-    return view_models.Trouble(
+) -> overview_screen.Trouble:
+    return overview_screen.Trouble(
         host_id=record.host_id,
         chip=state_labels.HOSTS[record.state],
         text=why_failed(record, names),
@@ -236,22 +244,22 @@ def places_of(records: Iterable[host_rows.HostRecord]) -> set[host_releases.Plac
 
 
 def why_failed(record: host_rows.HostRecord, names: Mapping[host_releases.Place, str]) -> str:
-    """In a few words, from what its record says. ``names``: of what hosts run."""
+    """Why a host failed, in a few words from its record. ``names``: of what hosts run."""
     failed = probes.failure_text(record.failure or "", *probes.failed_probe(record))
-    said = [f"{failed}, in {record.rollout_id}"]
+    parts = [f"{failed}, in {record.rollout_id}"]
     if record.reverted_to:
         place = (channel_of(record.rollout_id), record.reverted_to)
-        said.append(f"runs {names.get(place) or short(record.reverted_to)} again")
+        parts.append(f"runs {names.get(place) or short(record.reverted_to)} again")
     if record.rollback_failed:
-        said.append("could not roll back")
-    return "; ".join(said)
+        parts.append("could not roll back")
+    return "; ".join(parts)
 
 
-def silent_hosts(reads: Reads) -> tuple[view_models.Trouble, ...]:
+def silent_hosts(reads: Reads) -> tuple[overview_screen.Trouble, ...]:
     """Enrolled hosts that do not report."""
     rows = reads.first(HOSTS, "by_silence", limit=SILENT_MAX)
     return tuple(
-        view_models.Trouble(
+        overview_screen.Trouble(
             host_id=found.row.host_id,
             chip=state_labels.SILENT,
             text="does not report",
@@ -265,14 +273,14 @@ def silent_hosts(reads: Reads) -> tuple[view_models.Trouble, ...]:
 
 def list_quarantined(
     reads: Reads, principal: principals.Principal
-) -> tuple[view_models.Quarantine, ...]:
-    sees = _Sees(principal)
+) -> tuple[channel_screens.Quarantine, ...]:
+    visible = _Visible(principal)
     rows = reads.range(QUARANTINE, limit=QUARANTINED_MAX)
-    return tuple(quarantine(found.row) for found in rows if sees.channel(found.row.channel))
+    return tuple(quarantine(found.row) for found in rows if visible.channel(found.row.channel))
 
 
-def quarantine(row: Quarantined) -> view_models.Quarantine:
-    return view_models.Quarantine(
+def quarantine(row: Quarantined) -> channel_screens.Quarantine:
+    return channel_screens.Quarantine(
         channel=row.channel,
         closure_hash=row.closure_hash,
         release=ref_of(row.rollout_id),
@@ -288,7 +296,7 @@ def news(
     log: log_reader.LogReader,
     tail: Tail,
 ) -> tuple[Event, ...]:
-    """The latest events that matter to people. Look back further while there are too few."""
+    """The latest events that matter to people. Searches further back if there are too few."""
     head = tail.position
     asked = Query((Clause(NEWS),))
     found: tuple[Event, ...] = ()

@@ -9,7 +9,7 @@ from msgspec import Meta
 
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
-from tidegate.control.operations.promotion import PlannedPromotion, Promotions
+from tidegate.control.operations.promotion_planning import PlannedPromotion, Promotions
 from tidegate.control.queries.forecasts import Forecaster, no_forecast, read_history
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import (
@@ -19,9 +19,9 @@ from tidegate.dashboard import (
     rollout_lines,
     simulation,
     state_labels,
-    view_models,
 )
 from tidegate.dashboard.html import seconds
+from tidegate.dashboard.view_models import plan_screens
 from tidegate.domain.access import roles, scopes
 from tidegate.domain.channels import facts, rows as channel_rows
 from tidegate.domain.gates.edges import WaitingRelease, judge_edge
@@ -58,7 +58,7 @@ def show(
     promotions: Promotions,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """What a promotion would do, without doing it."""
+    """Show what a promotion would do, without doing it."""
     query = request.query
     channels = [
         item.row
@@ -98,7 +98,7 @@ def show(
             start_at=query.start_at,
         )
     )
-    view = view_models.PlanPage(
+    view = plan_screens.PlanPage(
         channels=tuple(components.Option(row.channel, row.channel) for row in channels),
         channel="" if chosen is None else chosen.channel,
         releases=releases,
@@ -128,11 +128,11 @@ def show(
     return layout.answer(request, page)
 
 
-def _waves(planned: PlannedPromotion) -> tuple[view_models.PlanWaveLine, ...]:
+def _waves(planned: PlannedPromotion) -> tuple[plan_screens.PlanWaveLine, ...]:
     waves = planned.plan.waves
     most = max((len(wave.hosts) for wave in waves), default=1)
     return tuple(
-        view_models.PlanWaveLine(
+        plan_screens.PlanWaveLine(
             number=number,
             name=wave.name,
             hosts=len(wave.hosts),
@@ -152,12 +152,12 @@ def _findings(
     row: channel_rows.Channel,
     planned: PlannedPromotion | None,
     release: str,
-) -> tuple[view_models.PlanFinding, ...]:
+) -> tuple[plan_screens.PlanFinding, ...]:
     """What would stop a promotion, or what it would end."""
-    found: list[view_models.PlanFinding] = []
+    found: list[plan_screens.PlanFinding] = []
 
     def say(icon: str, tone: str, word: str, text: str) -> None:
-        found.append(view_models.PlanFinding(chip=components.Chip(icon, tone, word), text=text))
+        found.append(plan_screens.PlanFinding(chip=components.Chip(icon, tone, word), text=text))
 
     if row.held_at is not None:
         say("lock", "bad", "The channel is held", row.held_reason or "")
@@ -199,10 +199,10 @@ def _findings(
 
 def _windows(
     promotions: Promotions, planned: PlannedPromotion, now: datetime
-) -> tuple[view_models.PlanFinding, ...]:
-    """Which waves wait for a maintenance window. It refuses no promotion."""
+) -> tuple[plan_screens.PlanFinding, ...]:
+    """Which waves wait for a maintenance window. This does not block a promotion."""
     return tuple(
-        view_models.PlanFinding(
+        plan_screens.PlanFinding(
             chip=components.Chip(
                 "clock", "warn" if start.at else "bad", f"Wave {start.wave} will wait"
             ),

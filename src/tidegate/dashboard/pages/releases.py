@@ -1,4 +1,4 @@
-"""Releases: revisions by lifecycle, what waits for whom, and why not for you."""
+"""Releases: revisions by lifecycle, which wait for approval, and why you cannot approve them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,8 @@ from typing import Annotated, Any, Final, NamedTuple
 from msgspec import Meta
 
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard import (
-    components,
-    layout as dashboard_layout,
-    sorting,
-    state_labels,
-    view_models,
-)
+from tidegate.dashboard import components, layout as dashboard_layout, sorting, state_labels
+from tidegate.dashboard.view_models import release_screens
 from tidegate.domain.access import callers, principals, roles, scopes, steps
 from tidegate.domain.packages import rows as package_rows, states
 from tidegate.web import inputs, paging, routing
@@ -28,7 +23,7 @@ TABS = {
 }
 
 
-SORTED_MAX = 5_000  # revisions that are sorted at once; of more, a page is in the order of names
+SORTED_MAX = 5_000  # revisions that are sorted at once; with more, a page is sorted by name
 COLUMNS: Final[sorting.SortColumns[package_rows.Revision]] = sorting.SortColumns(
     "-changed",
     sorting.SortColumn(label="Package", name="package", key=lambda it: it.name),
@@ -67,8 +62,8 @@ class ReleasesQuery(dashboard_layout.ListQuery, frozen=True, kw_only=True):
 
 def list_pending_approvals(
     request: routing.Request[Any, Any, Any], reads: Reads, people: dashboard_layout.UserDirectory
-) -> tuple[view_models.PendingApproval, ...]:
-    """Proposals that this reader may see, the longest waiting first."""
+) -> tuple[release_screens.PendingApproval, ...]:
+    """Proposals that this reader may see, oldest first."""
     found = reads.range(
         package_rows.REVISIONS,
         index="by_lifecycle",
@@ -82,7 +77,7 @@ def list_pending_approvals(
         *((package_rows.package_key(row.package), package_rows.PackageRow) for row in rows)
     )
     lines = [
-        view_models.PendingApproval(
+        release_screens.PendingApproval(
             name=row.name,
             package=path_of(row),
             number=1 if package is None else package.row.last_number + 1,
@@ -131,7 +126,7 @@ def releases(
     cursors: paging.Cursors,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Revisions by their lifecycle."""
+    """List revisions by lifecycle."""
     people = layout.names(request)
     asks = list_pending_approvals(request, reads, people)
     tab = request.query.tab or ("waiting" if asks else "all")
@@ -142,7 +137,7 @@ def releases(
         found = _list_revisions(request, reads, cursors.after(request), order, TABS[tab][1])
     lines = tuple(revision_line(row, people) for row in found.rows)
     filters = {"tab": tab, "sort": request.query.sort}
-    view = view_models.Releases(
+    view = release_screens.Releases(
         tab=tab,
         tabs=tuple(
             components.Option(name, label, str(len(asks)) if name == "waiting" and asks else "")
@@ -161,7 +156,7 @@ def releases(
 
 
 class _RevisionsPage(NamedTuple):
-    """A page of revisions; ``last``: where the next one starts."""
+    """A page of revisions; ``last``: the id that the next one starts after."""
 
     rows: tuple[package_rows.Revision, ...]
     last: str | None
@@ -175,7 +170,7 @@ def _list_revisions(
     order: sorting.SortOrder[package_rows.Revision],
     lifecycle: states.Lifecycle | None,
 ) -> _RevisionsPage:
-    """A page of the revisions in a state, as far as the reader may see them."""
+    """A page of the revisions in a state that the reader may see."""
     limit = request.query.limit
     found = _in_state(reads, lifecycle, "", SORTED_MAX + 1)
     if len(found) <= SORTED_MAX:
@@ -200,14 +195,14 @@ def _in_state(
 
 
 def changed_at(row: package_rows.Revision) -> datetime | None:
-    """When its state changed last."""
+    """When the state of a revision last changed."""
     return row.published_at or row.proposed_at or row.created_at
 
 
 def revision_line(
     row: package_rows.Revision, people: dashboard_layout.UserDirectory
-) -> view_models.RevisionLine:
-    return view_models.RevisionLine(
+) -> release_screens.RevisionLine:
+    return release_screens.RevisionLine(
         name=row.name,
         package=path_of(row),
         repository=row.repository,

@@ -9,12 +9,8 @@ from msgspec import Meta, structs
 
 from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import (
-    components,
-    forms as dashboard_forms,
-    layout as dashboard_layout,
-    view_models,
-)
+from tidegate.dashboard import components, forms as dashboard_forms, layout as dashboard_layout
+from tidegate.dashboard.view_models import form_screens
 from tidegate.domain.access import scopes, steps
 from tidegate.domain.packages import names, refusals, rows, slices
 from tidegate.errors import TidegateError
@@ -35,7 +31,7 @@ class RepositoryPagePath(inputs.Input, frozen=True):
 
 
 class EditRepositoryForm(inputs.Input, frozen=True, kw_only=True):
-    """The settings of a repository as texts. What is not ticked is off."""
+    """The settings of a repository as texts. A box that is not checked is off."""
 
     approvals: dashboard_forms.Typed
     settings: dashboard_forms.Ticked = ()
@@ -46,7 +42,7 @@ class NewRepositoryForm(EditRepositoryForm, frozen=True, kw_only=True):
     repository: dashboard_forms.Typed
 
 
-def new_form() -> view_models.FormPage:
+def new_form() -> form_screens.FormPage:
     """The form of a new repository."""
     name = components.Field(
         name="repository",
@@ -56,7 +52,7 @@ def new_form() -> view_models.FormPage:
         hint=f"Small letters, digits and dashes, at most {names.LABEL_CHARS_MAX}. It is part "
         "of the names of its revisions and cannot be changed.",
     )
-    return view_models.FormPage(
+    return form_screens.FormPage(
         title="New repository",
         text="A repository holds packages, and says how their revisions are approved.",
         action="/new/repository",
@@ -68,19 +64,19 @@ def new_form() -> view_models.FormPage:
 
 @dataclass(frozen=True)
 class RepositoryForms:
-    """The form of a repository as it is before anything is typed."""
+    """Builds the form of a repository before anything is typed."""
 
     reads: Reads
 
-    def edit(self, name: str) -> view_models.FormPage:
-        """Raises: RepositoryNotFound."""
+    def edit(self, name: str) -> form_screens.FormPage:
+        """The form that edits a repository. Raises: RepositoryNotFound."""
         found = self.reads.demand(
             rows.repository_key(name), rows.Repository, refusals.RepositoryNotFound(name)
         )
         row = found.row
         ticked = (DEPLOYMENT,) * row.deployment + (PROTECT_PROPOSED,) * row.protect_proposed
         typed = {"approvals": str(row.quorum), "settings": ticked}
-        return view_models.FormPage(
+        return form_screens.FormPage(
             title=f"Edit {name}",
             text="Revisions that are already published stay as they are.",
             action=f"/repositories/{name}/edit",
@@ -121,7 +117,7 @@ def _fields() -> tuple[components.Field, ...]:
     )
 
 
-def _page(form: view_models.FormPage) -> dashboard_layout.PageView:
+def _page(form: form_screens.FormPage) -> dashboard_layout.PageView:
     return dashboard_layout.PageView(
         template="form.html",
         title=form.title,
@@ -133,19 +129,19 @@ def _page(form: view_models.FormPage) -> dashboard_layout.PageView:
 
 
 def _typed(
-    form: view_models.FormPage, request: routing.Request[Any, Any, Any]
-) -> view_models.FormPage:
-    """The form with what was typed, and with the version of the page that was sent."""
+    form: form_screens.FormPage, request: routing.Request[Any, Any, Any]
+) -> form_screens.FormPage:
+    """Fill the form with what was typed, and with the version that the page showed."""
     fields = dashboard_forms.fill(form.fields, dashboard_forms.typed_of(request))
     return structs.replace(form, fields=fields, version=request.version)
 
 
-def _refused(form: view_models.FormPage, error: TidegateError) -> dashboard_layout.PageView:
+def _refused(form: form_screens.FormPage, error: TidegateError) -> dashboard_layout.PageView:
     return _page(structs.replace(form, fields=dashboard_forms.mark(form.fields, error, PLACES)))
 
 
 def _read_settings(reader: dashboard_forms.FormReader, body: EditRepositoryForm) -> int:
-    """How many approvals are asked for. Raises: InvalidRequest: something could not be read."""
+    """The number of approvals in the form. Raises: InvalidRequest: it could not be read."""
     quorum = reader.number("approvals", body.approvals, 0, slices.QUORUM_MAX)
     unknown = [item for item in body.settings if item not in (DEPLOYMENT, PROTECT_PROPOSED)]
     if unknown:
@@ -158,7 +154,7 @@ def show_new_repository(
     request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, inputs.Nothing],
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a new repository."""
+    """Show the form of a new repository."""
     return layout.answer(request, _page(new_form()))
 
 
@@ -175,8 +171,8 @@ def create_repository(
         reader = dashboard_forms.FormReader()
         name = reader.text("repository", body.repository, most=names.LABEL_CHARS_MAX)
         quorum = _read_settings(reader, body)
-        # Proposals of a deployment repository are protected unless a caller says otherwise, and a
-        # box that is not ticked says nothing.
+        # Proposals of a deployment repository are protected by default. A box that is not
+        # checked leaves the default.
         outcome = repositories.create(
             request.caller,
             name,
@@ -196,7 +192,7 @@ def show_edit_repository(
     forms: RepositoryForms,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """The form of a repository."""
+    """Show the form of a repository."""
     return layout.answer(request, _page(forms.edit(request.path.repository)))
 
 

@@ -1,4 +1,4 @@
-"""One revision: what it changes line by line, on what evidence, and the verbs of its lifecycle."""
+"""One revision: its changes line by line, its evidence, and the verbs of its lifecycle."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from tidegate.control.queries import file_changes, log_reader
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.storage.blobs import Blobs
 from tidegate.control.storage.content_store import read_manifest
-from tidegate.dashboard import components, event_text, layout as dashboard_layout, view_models
+from tidegate.dashboard import components, event_text, layout as dashboard_layout
 from tidegate.dashboard.html import short, size
 from tidegate.dashboard.pages.releases import path_of, quorum_of, revision_line, why_not
+from tidegate.dashboard.view_models import release_screens
 from tidegate.domain.access import roles, steps as access_steps
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.channels.rows import Channel, channel_key
@@ -73,13 +74,13 @@ Remarked = routing.Request[RevisionPagePath, dashboard_layout.PageQuery, RemarkF
 
 
 def show(request: Shown, pages: RevisionPages, layout: dashboard_layout.Layout) -> routing.Response:
-    """A revision and what it changes."""
+    """Show a revision and its changes."""
     return layout.answer(request, pages.page_of(request, request.path.name))
 
 
 @dataclass(frozen=True)
 class RevisionPages:
-    """The page of one revision."""
+    """Builds the page of one revision."""
 
     reads: Reads
     log: log_reader.LogReader
@@ -91,7 +92,7 @@ class RevisionPages:
         request: routing.Request[Any, Any, Any],
         name: str,
     ) -> dashboard_layout.PageView:
-        """Raises: RevisionNotFound, BlobMissing."""
+        """Build the page. Raises: RevisionNotFound, BlobMissing."""
         found = self.reads.find(package_rows.revision_key(name), package_rows.Revision)
         if found is None:
             raise refusals.RevisionNotFound(name)
@@ -102,7 +103,7 @@ class RevisionPages:
         against, files, cut = _changes(self.reads, self.log, self.blobs, row, manifest)
         verbs = _verbs(request, found, quorum)
         steps = self.log.events(history.history_of(name), limit=HISTORY_MAX)
-        view = view_models.RevisionPage(
+        view = release_screens.RevisionPage(
             line=revision_line(row, people),
             against=against,
             files=files,
@@ -142,7 +143,7 @@ def _pinned(
     reads: Reads,
     row: package_rows.Revision,
 ) -> tuple[components.Link, ...]:
-    """The scopes that are pinned to it; one that no channel was created for leads nowhere."""
+    """Links to the scopes that are pinned to it; a scope without a channel has no page."""
     if not row.number:
         return ()
     release = from_packages.release_id_of(row.package, row.number)
@@ -160,9 +161,9 @@ def _pinned(
     )
 
 
-def _references(manifest: manifests.FileManifest) -> tuple[view_models.ReferenceLine, ...]:
+def _references(manifest: manifests.FileManifest) -> tuple[release_screens.ReferenceLine, ...]:
     return tuple(
-        view_models.ReferenceLine(
+        release_screens.ReferenceLine(
             path=file.path,
             uri=file.uri or "",
             digest=digests.DIGEST_PREFIX + file.sha256,
@@ -173,7 +174,7 @@ def _references(manifest: manifests.FileManifest) -> tuple[view_models.Reference
     )
 
 
-# ── what it changes ───────────────────────────────────────────────────────────────────────────────
+# ── changes ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def _changes(
@@ -182,11 +183,11 @@ def _changes(
     blobs: Blobs,
     row: package_rows.Revision,
     manifest: manifests.FileManifest,
-) -> tuple[str, tuple[view_models.FileDiff, ...], int]:
-    """What it is compared with, how each file differs, and how many are not shown.
+) -> tuple[str, tuple[release_screens.FileDiff, ...], int]:
+    """What it is compared with, how each file differs, and how many files are not shown.
 
     A draft or proposal is compared with the latest published revision; a published one with the
-    latest before it, if that is still known.
+    latest one before it, if that still exists.
     """
     older = _older(reads, log, row)
     old = manifests.FileManifest(())
@@ -218,12 +219,12 @@ def _older(
     return None if found is None else found.row
 
 
-def _file(item: file_changes.FileChanged, opened: bool) -> view_models.FileDiff:
+def _file(item: file_changes.FileChanged, opened: bool) -> release_screens.FileDiff:
     note = ""
-    lines: tuple[view_models.DiffLine, ...] = ()
+    lines: tuple[release_screens.DiffLine, ...] = ()
     sides = (item.before, item.after)
     if any(side is not None and not side.is_kept for side in sides):
-        return view_models.FileDiff(
+        return release_screens.FileDiff(
             path=item.path,
             change=CHANGES[item.what],
             added=0,
@@ -241,7 +242,7 @@ def _file(item: file_changes.FileChanged, opened: bool) -> view_models.FileDiff:
         lines = tuple(_lines(item.patch))
         if None not in sides and not lines:
             note = "The bytes are the same"
-    return view_models.FileDiff(
+    return release_screens.FileDiff(
         path=item.path,
         change=CHANGES[item.what],
         added=sum(line.kind == "add" for line in lines),
@@ -254,7 +255,7 @@ def _file(item: file_changes.FileChanged, opened: bool) -> view_models.FileDiff:
 
 
 def _mode(item: file_changes.FileChanged) -> str:
-    """What is to be said about its executable bit; empty: a plain file, before and after."""
+    """A note about its executable bit; empty: a plain file, before and after."""
     was = item.before is not None and item.before.executable
     now = item.after is not None and item.after.executable
     if item.before is None or item.after is None or was is now:
@@ -262,39 +263,39 @@ def _mode(item: file_changes.FileChanged) -> str:
     return "Now executable" if now else "No longer executable"
 
 
-def _places(item: file_changes.FileChanged) -> Iterator[view_models.DiffLine]:
-    """Where each side's bytes are, in place of their lines: one of them is not kept here."""
+def _places(item: file_changes.FileChanged) -> Iterator[release_screens.DiffLine]:
+    """Where the bytes of each side are, for a file of which one side is not stored here."""
     for kind, side in (("del", item.before), ("add", item.after)):
         if side is not None:
             if side.link is not None:
-                yield view_models.DiffLine(kind, "", "", f"link to {side.link}")
+                yield release_screens.DiffLine(kind, "", "", f"link to {side.link}")
                 continue
             place = "kept here" if side.uri is None else f"by reference {side.uri}"
-            yield view_models.DiffLine(kind, "", "", place)
-            yield view_models.DiffLine(
+            yield release_screens.DiffLine(kind, "", "", place)
+            yield release_screens.DiffLine(
                 kind, "", "", f"{digests.DIGEST_PREFIX}{side.sha256} {size(side.bytes)}"
             )
 
 
-def _lines(patch: str) -> Iterator[view_models.DiffLine]:
-    """A unified diff as numbered lines, its two header lines left out."""
+def _lines(patch: str) -> Iterator[release_screens.DiffLine]:
+    """A unified diff as numbered lines, without its two header lines."""
     old = new = 0
     for count, text in enumerate(patch.splitlines()[2:]):
         if count == LINES_MAX:
-            yield view_models.DiffLine("hunk", "", "", f"more than {LINES_MAX} lines")
+            yield release_screens.DiffLine("hunk", "", "", f"more than {LINES_MAX} lines")
             return
         hunk = _HUNK.match(text)
         if hunk:
             old, new = int(hunk[1]), int(hunk[3])
-            yield view_models.DiffLine("hunk", "", "", text)
+            yield release_screens.DiffLine("hunk", "", "", text)
         elif text.startswith("+"):
-            yield view_models.DiffLine("add", "", str(new), text[1:])
+            yield release_screens.DiffLine("add", "", str(new), text[1:])
             new += 1
         elif text.startswith("-"):
-            yield view_models.DiffLine("del", str(old), "", text[1:])
+            yield release_screens.DiffLine("del", str(old), "", text[1:])
             old += 1
         else:
-            yield view_models.DiffLine("same", str(old), str(new), text[1:])
+            yield release_screens.DiffLine("same", str(old), str(new), text[1:])
             old, new = old + 1, new + 1
 
 
@@ -387,7 +388,7 @@ def propose(
     pages: RevisionPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Ask for approval."""
+    """Propose a Draft for approval."""
     name, reason = request.path.name, request.body.reason
     run = partial(revisions.propose, request.caller, name, reason)
     return _attempt(request, pages, layout, run, "proposed")
@@ -399,7 +400,7 @@ def withdraw(
     pages: RevisionPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Take one's own proposal back."""
+    """Withdraw your own proposal."""
     name, reason = request.path.name, request.body.reason
     run = partial(revisions.withdraw, request.caller, name, reason)
     return _attempt(request, pages, layout, run, "withdrawn")
@@ -411,7 +412,7 @@ def approve(
     pages: RevisionPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Approve the content that was looked at."""
+    """Approve the content that was shown."""
     name, body = request.path.name, request.body
     run = partial(revisions.approve, request.caller, name, body.digest, body.reason)
     return _attempt(request, pages, layout, run, "approved")
@@ -423,7 +424,7 @@ def reject(
     pages: RevisionPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Send a proposal back, with a reason."""
+    """Reject a proposal, with a reason."""
     name, reason = request.path.name, request.body.reason
     run = partial(revisions.reject, request.caller, name, reason)
     return _attempt(request, pages, layout, run, "rejected")

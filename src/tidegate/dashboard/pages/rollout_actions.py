@@ -82,7 +82,7 @@ def abort(
     pages: RolloutPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """End the rollout where it is."""
+    """Abort the rollout."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     run = partial(rollouts.abort, request.caller, rollout_id, reason)
     return _attempt(request, pages, layout, run, "aborted")
@@ -94,7 +94,7 @@ def clear(
     pages: RolloutPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Clear a halted rollout: try again, waive hosts, or give it up."""
+    """Clear a halted rollout: retry the failed hosts, waive them, or abandon the rollout."""
     body = request.body
     names = (name.strip() for name in body.hosts.split(","))
     hosts = tuple(filter(None, names)) if body.mode is not Clearance.ABANDON else ()
@@ -128,7 +128,7 @@ def override(
     pages: RolloutPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Let the rollout pass a gate."""
+    """Override a gate of the rollout."""
     body = request.body
     run = partial(
         rollouts.override,
@@ -145,7 +145,7 @@ def continue_wave(
     pages: RolloutPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Let the next wave go."""
+    """Start the next wave."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     run = partial(rollouts.continue_wave, request.caller, rollout_id, reason)
     return _attempt(request, pages, layout, run, "continued")
@@ -159,7 +159,7 @@ def skip_wave(
     pages: RolloutPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Continue without a wave."""
+    """Skip a wave."""
     body = request.body
     run = partial(
         rollouts.skip_wave,
@@ -174,7 +174,7 @@ def promote_all(
     pages: RolloutPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Let every wave go now."""
+    """Start all waves now."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     run = partial(rollouts.promote_all, request.caller, rollout_id, reason)
     return _attempt(request, pages, layout, run, "all-promoted")

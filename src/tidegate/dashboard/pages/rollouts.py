@@ -1,4 +1,4 @@
-"""Rollouts: the list, and one of them with its waves, its hosts, its gates and its history."""
+"""Rollouts: the list, and one rollout with its waves, hosts, gates and history."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from tidegate.dashboard import (
     rollout_verbs,
     sorting,
     state_labels,
-    view_models,
 )
 from tidegate.dashboard.pages.overview import bad_records, places_of, why_failed
+from tidegate.dashboard.view_models import rollout_screens
 from tidegate.domain.access import callers, roles, scopes
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.hosts import refusals, rows as host_rows, states as host_states
@@ -37,7 +37,8 @@ from tidegate.kernel.model import Clause, Match, Position, Query
 from tidegate.web import inputs, paging, routing
 
 TROUBLED_MAX = 12
-MAY_ASK = ("retry", "override", "skip-wave", "promote-all", "clear")  # for a second person
+# Verbs that may need a second person.
+MAY_ASK = ("retry", "override", "skip-wave", "promote-all", "clear")
 TIMELINE_MAX = 200
 TIMELINE_SHOWN = 40
 TIMELINE = frozenset(
@@ -51,8 +52,8 @@ TIMELINE = frozenset(
 )
 
 
-SORTED_MAX = 2_000  # finished rollouts, the newest, that are sorted by another column
-COLUMNS: Final[sorting.SortColumns[view_models.RolloutLine]] = sorting.SortColumns(
+SORTED_MAX = 2_000  # the newest finished rollouts, if sorted by another column
+COLUMNS: Final[sorting.SortColumns[rollout_screens.RolloutLine]] = sorting.SortColumns(
     "-opened",
     sorting.SortColumn(label="Rollout", name="name", key=lambda it: it.rollout_id),
     sorting.SortColumn(label="Outcome", name="outcome", key=lambda it: it.state.word),
@@ -104,7 +105,7 @@ def index(
     cursors: paging.Cursors,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Open rollouts, then the others."""
+    """List open rollouts, then finished ones."""
 
     def sees(rollout: rollout_rows.Rollout) -> bool:
         return request.principal.may(roles.Verb.READ, scopes.channel_scope(rollout.channel))
@@ -114,7 +115,7 @@ def index(
     outcome = query.outcome if query.outcome in {*rollout_states.Outcome} else ""
     order = COLUMNS.order(query.sort)
     page = _finished(reads, people, order, outcome, sees, cursors.after(request))
-    view = view_models.Rollouts(
+    view = rollout_screens.Rollouts(
         open=rollout_lines.summaries(reads, filter(sees, fleet_reader.open_rollouts())),
         past=page.rows,
         headings=COLUMNS.headings(order, "/rollouts", outcome=outcome),
@@ -137,7 +138,7 @@ def index(
 class _Finished(NamedTuple):
     """A page of finished rollouts; ``last``: where the next one starts."""
 
-    rows: tuple[view_models.RolloutLine, ...]
+    rows: tuple[rollout_screens.RolloutLine, ...]
     last: str | None
     note: str = ""
 
@@ -145,12 +146,12 @@ class _Finished(NamedTuple):
 def _finished(
     reads: Reads,
     people: dashboard_layout.UserDirectory,
-    order: sorting.SortOrder[view_models.RolloutLine],
+    order: sorting.SortOrder[rollout_screens.RolloutLine],
     outcome: str,
     sees: Callable[[rollout_rows.Rollout], bool],
     after: str,
 ) -> _Finished:
-    """In the order of opening, all of them by pages; by another column, the newest ones."""
+    """Finished rollouts by time of opening, in pages; by another column, only the newest."""
     wanted = rollout_lists.RolloutsWanted(
         ended=True, outcomes=frozenset({rollout_states.Outcome(outcome)} if outcome else ())
     )
@@ -175,7 +176,7 @@ def show(
     pages: RolloutPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """One rollout."""
+    """Show one rollout."""
     return layout.answer(
         request,
         pages.page_of(request, request.path.rollout_id),
@@ -184,7 +185,7 @@ def show(
 
 @dataclass(frozen=True)
 class RolloutPages:
-    """The page of one rollout."""
+    """Builds the page of one rollout."""
 
     reads: Reads
     fleet_reader: FleetReader
@@ -199,7 +200,7 @@ class RolloutPages:
         request: routing.Request[Any, Any, Any],
         rollout_id: str,
     ) -> dashboard_layout.PageView:
-        """Raises: RolloutUnknown."""
+        """Build the page. Raises: RolloutUnknown."""
         rollout, tally = self.reads.find_all(
             (rollout_rows.rollout_key(rollout_id), rollout_rows.Rollout),
             (rollout_rows.tally_key(rollout_id), rollout_rows.RolloutTally),
@@ -225,7 +226,7 @@ class RolloutPages:
                 back,
                 *(_as_protected(verb, request.caller, channel.row) for verb in verbs),
             )
-        view = view_models.RolloutPage(
+        view = rollout_screens.RolloutPage(
             rollout_id=rollout_id,
             display_name=rollout.row.display_name,
             channel=row.channel,
@@ -269,7 +270,7 @@ class RolloutPages:
 
 def _wave(
     number: int, wave: rollout_rows.WaveTally, tally: rollout_rows.RolloutTally
-) -> view_models.WaveView:
+) -> rollout_screens.WaveView:
     done = rollout_lines.count_settled(wave)
     phase = "waiting" if number > tally.current_wave else "current"
     over = (
@@ -278,7 +279,7 @@ def _wave(
     )
     if number < tally.current_wave or (done == wave.hosts and phase == "current") or over:
         phase = "done" if done == wave.hosts else phase
-    return view_models.WaveView(
+    return rollout_screens.WaveView(
         name=wave.name or "all",
         number=number,
         phase=phase,
@@ -321,12 +322,12 @@ def _status(
 
 
 def _opener(row: rollout_rows.Rollout, people: event_text.Names) -> str:
-    """Who opened it; of an automatic one, by what, and who switched that on."""
+    """Who opened the rollout; for an automatic one, what did, and who enabled that."""
     name = people(row.opened_by) if row.opened_by else ""
     return f"{row.automatic}, which {name} switched on" if row.automatic else name
 
 
-def _legend(tally: rollout_rows.RolloutTally) -> tuple[view_models.Legend, ...]:
+def _legend(tally: rollout_rows.RolloutTally) -> tuple[rollout_screens.Legend, ...]:
     counts = {
         str(state): sum(wave.states.get(state, 0) for wave in tally.waves)
         for state in host_states.HostState
@@ -335,14 +336,14 @@ def _legend(tally: rollout_rows.RolloutTally) -> tuple[view_models.Legend, ...]:
     total = sum(wave.hosts for wave in tally.waves)
     counts["unordered"] = max(0, total - sum(counts.values()))
     return tuple(
-        view_models.Legend(
+        rollout_screens.Legend(
             name, chip, counts[name], rollout_lines.bar_place(name), rollout_lines.is_done(name)
         )
         for name, chip in state_labels.GRID
     )
 
 
-# ── whom it waits for ─────────────────────────────────────────────────────────────────────────────
+# ── hosts in trouble ──────────────────────────────────────────────────────────────────────────────
 
 
 def _troubled(
@@ -351,10 +352,10 @@ def _troubled(
     tally: rollout_rows.RolloutTally,
     hosts: int,
     head: Position,
-) -> tuple[view_models.HostLine, ...]:
-    """Hosts that failed, rolled back, or whose enforced probes fail."""
+) -> tuple[rollout_screens.HostLine, ...]:
+    """Hosts that failed, rolled back, or fail an enforced probe."""
     rollout_id = tally.rollout_id
-    lines: list[view_models.HostLine] = []
+    lines: list[rollout_screens.HostLine] = []
     if any(wave.count(*rollout_lines.BAD) for wave in tally.waves):
         records = bad_records(reads, grids, rollout_id, hosts, head)
         names = host_releases.release_names(reads, places_of(records))
@@ -373,8 +374,8 @@ def _line(
     record: host_rows.HostRecord,
     tally: rollout_rows.RolloutTally,
     names: Mapping[host_releases.Place, str],
-) -> view_models.HostLine:
-    return view_models.HostLine(
+) -> rollout_screens.HostLine:
+    return rollout_screens.HostLine(
         host_id=record.host_id,
         state=state_labels.HOSTS[record.state],
         wave=_wave_name(record.wave, tally),
@@ -385,8 +386,8 @@ def _line(
 
 def _probe_line(
     failure: host_rows.ProbeFailure, tally: rollout_rows.RolloutTally
-) -> view_models.HostLine:
-    return view_models.HostLine(
+) -> rollout_screens.HostLine:
+    return rollout_screens.HostLine(
         host_id=failure.host_id,
         state=components.Chip("eye", "warn", "Probe fails"),
         wave=_wave_name(failure.wave, tally),

@@ -1,4 +1,4 @@
-"""Find anything: rollouts, channels, revisions, hosts, log positions, by how their names begin."""
+"""Search for rollouts, channels, revisions, hosts and log positions by the start of their names."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from urllib.parse import quote
 from msgspec import Meta
 
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, layout as dashboard_layout, view_models
+from tidegate.dashboard import components, layout as dashboard_layout
+from tidegate.dashboard.view_models import form_screens
 from tidegate.domain.access import roles, scopes
 from tidegate.domain.channels.rows import CHANNELS
 from tidegate.domain.fleet.rows import HOSTS
@@ -28,7 +29,7 @@ def find(
     reads: Reads,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Lead to what is called so, or list what begins so."""
+    """Redirect to an exact match, or list what begins with the text."""
     wanted = request.query.q.strip()
     number = wanted.removeprefix("#").replace(",", "")
     if number.isascii() and number.isdigit() and len(number) <= 15:
@@ -37,8 +38,8 @@ def find(
     if len(links) == 1 or any(link.label == wanted for link in links):
         exact = next((link for link in links if link.label == wanted), links[0])
         return dashboard_layout.see_other(exact.value)
-    view = view_models.ErrorPage(
-        title=f"{len(links)} things begin with “{wanted}”"
+    view = form_screens.ErrorPage(
+        title=f"{len(links)} results begin with “{wanted}”"
         if links
         else f"Nothing is called “{wanted}”",
         text="" if links else "Rollouts, channels, revisions, hosts and log positions are found.",

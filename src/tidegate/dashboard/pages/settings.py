@@ -1,4 +1,4 @@
-"""Settings: users and their roles, one's own API tokens, repositories, what this server is."""
+"""Settings: users and their roles, your own API tokens, repositories, and this server."""
 
 from __future__ import annotations
 
@@ -17,19 +17,15 @@ from tidegate.control.operations import (
     access as operation_access,
     accounts as operation_accounts,
     freezes,
+    passwords,
 )
 from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.operations.subscriptions import SubscriptionOperations
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, layout as dashboard_layout, view_models, window_lines
+from tidegate.dashboard import account_lines, components, layout as dashboard_layout, window_lines
 from tidegate.dashboard.pages.notifications import describe_subscription
-from tidegate.domain.access import (
-    callers,
-    roles as access_roles,
-    rows as access_rows,
-    slices,
-    steps,
-)
+from tidegate.dashboard.view_models import settings_screens
+from tidegate.domain.access import callers, roles as access_roles, slices, steps
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.epochs import LOG_IDS, LogId
 from tidegate.domain.notifications.rows import NoticeQueue, Subscription
@@ -39,17 +35,10 @@ from tidegate.errors import TidegateError
 from tidegate.kernel.model import Key
 from tidegate.web import authentication, inputs, routing
 
-USERS_MAX = 200
-TOKENS_MAX = 100
-ENABLED = components.Chip("check", "good", "Enabled")
+REPOSITORIES_MAX = 200
 DISABLED = components.Chip("ban", "warn", "Disabled")
-ERASED = components.Chip("trash", "gone", "Erased")
-VALID = components.Chip("check", "good", "Valid")
-EXPIRED = components.Chip("clock", "gone", "Expired")
-REVOKED = components.Chip("ban", "gone", "Revoked")
 WORKING = components.Chip("check", "good", "Works")
 FAILING = components.Chip("warning", "bad", "Failing")
-ENDED = components.Chip("ban", "gone", "Ended")  # with its parent, or by a change of password
 
 UserId = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z0-9_]+$")]
 
@@ -61,15 +50,15 @@ class NewTokenForm(inputs.Input, frozen=True, kw_only=True):
 class NewUserForm(inputs.Input, frozen=True, kw_only=True):
     login: Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[!-~]+$")]
     name: Annotated[str, Meta(min_length=1, max_length=128)]
-    password: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)] = (
+    password: Annotated[str, Meta(max_length=passwords.PASSWORD_CHARS_MAX)] = (
         ""  # empty: they choose it
     )
     role: access_roles.Role = access_roles.Role.VIEWER
 
 
 class OwnPasswordForm(inputs.Input, frozen=True, kw_only=True):
-    current: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)]
-    password: Annotated[str, Meta(max_length=operation_accounts.PASSWORD_CHARS_MAX)]
+    current: Annotated[str, Meta(max_length=passwords.PASSWORD_CHARS_MAX)]
+    password: Annotated[str, Meta(max_length=passwords.PASSWORD_CHARS_MAX)]
 
 
 class GrantForm(inputs.Input, frozen=True, kw_only=True):
@@ -109,7 +98,7 @@ def show(
     pages: SettingsPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Who may do what here."""
+    """Show the settings page."""
     return layout.answer(
         request,
         pages.page_of(
@@ -120,7 +109,7 @@ def show(
 
 @dataclass(frozen=True)
 class SettingsPages:
-    """The settings page."""
+    """Builds the settings page."""
 
     reads: Reads
     clock: Clock
@@ -135,14 +124,14 @@ class SettingsPages:
         link: str = "",
     ) -> dashboard_layout.PageView:
         users = (
-            _users(request, self.reads, self.accounts)
+            account_lines.list_users(request, self.reads, self.accounts)
             if request.principal.may(access_roles.Verb.AUDIT)
             else ()
         )
-        tokens = _tokens(request, self.reads, self.clock, self.accounts)
+        tokens = account_lines.list_tokens(request, self.reads, self.clock, self.accounts)
         repositories = _repositories(request, self.reads)
-        verbs = _verbs(request)
-        view = view_models.SettingsPage(
+        verbs = account_lines.list_verbs(request)
+        view = settings_screens.SettingsPage(
             me=request.principal.id,
             new_repository=components.LinkButton(
                 id="new-repository",
@@ -195,7 +184,7 @@ def _facts(reads: Reads, settings: Settings) -> tuple[components.Option, ...]:
 
 def _subscriptions(
     request: routing.Request[Any, Any, Any], subscriptions: SubscriptionOperations
-) -> tuple[view_models.SubscriptionLine, ...]:
+) -> tuple[settings_screens.SubscriptionLine, ...]:
     lines = []
     for found in subscriptions.list_readable(request.caller):
         row, queue = found.row, subscriptions.queue(found.id)
@@ -204,7 +193,7 @@ def _subscriptions(
         dead = f" · {queue.dead:,} given up" if queue.dead else ""
         error = f" · {row.disabled_reason or queue.last_error}"
         lines.append(
-            view_models.SubscriptionLine(
+            settings_screens.SubscriptionLine(
                 name=row.name,
                 kind=str(row.kind),
                 chip=_subscription_chip(row, queue),
@@ -221,7 +210,7 @@ def _subscription_chip(row: Subscription, queue: NoticeQueue) -> components.Chip
 
 
 def _may_see_window(request: routing.Request[Any, Any, Any], row: Window) -> bool:
-    """One of all channels concerns everybody."""
+    """Whether the user may see a window. One of all channels is visible to everyone."""
     scopes = freezes.list_scopes(row.channels)
     return not row.channels or any(
         request.principal.may(access_roles.Verb.READ, it) for it in scopes
@@ -231,10 +220,10 @@ def _may_see_window(request: routing.Request[Any, Any, Any], row: Window) -> boo
 def _repositories(
     request: routing.Request[Any, Any, Any],
     reads: Reads,
-) -> tuple[view_models.RepositoryLine, ...]:
-    rows = [item.row for item in reads.range(REPOSITORIES, limit=USERS_MAX)]
+) -> tuple[settings_screens.RepositoryLine, ...]:
+    rows = [item.row for item in reads.range(REPOSITORIES, limit=REPOSITORIES_MAX)]
     return tuple(
-        view_models.RepositoryLine(
+        settings_screens.RepositoryLine(
             name=row.name,
             text=_describe_approvals(row),
             edit=components.LinkButton(
@@ -252,14 +241,14 @@ def _repositories(
 
 
 def _describe_approvals(row: Repository) -> str:
-    """How its revisions are approved, and what protects them."""
-    said = ["the author can publish alone"]
+    """How the revisions of a repository are approved, and what protects them."""
+    parts = ["the author can publish alone"]
     if row.quorum:
         people = "another person" if row.quorum == 1 else "other people"
-        said = [f"{row.quorum} approval{'' if row.quorum == 1 else 's'} by {people}"]
-    said += ["hosts are deployed from it"] * row.deployment
-    said += ["proposals are protected"] * row.protect_proposed
-    return " · ".join(said)
+        parts = [f"{row.quorum} approval{'' if row.quorum == 1 else 's'} by {people}"]
+    parts += ["hosts are deployed from it"] * row.deployment
+    parts += ["proposals are protected"] * row.protect_proposed
+    return " · ".join(parts)
 
 
 def _delete_repository(caller: callers.Caller, name: str, number: int) -> components.VerbButton:
@@ -283,169 +272,6 @@ def _delete_repository(caller: callers.Caller, name: str, number: int) -> compon
 # ── users ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _users(
-    request: routing.Request[Any, Any, Any],
-    reads: Reads,
-    accounts: operation_accounts.Accounts,
-) -> tuple[view_models.UserLine, ...]:
-    rows = [item.row for item in reads.range(access_rows.USERS, limit=USERS_MAX)]
-    administers = request.principal.may(access_roles.Verb.ADMINISTER)
-    lines: list[view_models.UserLine] = []
-    for number, row in enumerate(rows):
-        called = accounts.called(row.user_id)
-        name = "(erased)" if called is None and row.erased else row.user_id
-        lines.append(
-            view_models.UserLine(
-                user_id=row.user_id,
-                name=name if called is None else called.name,
-                chip=ERASED if row.erased else ENABLED if row.enabled else DISABLED,
-                grants=tuple(dashboard_layout.describe_grants(row.grants)),
-                tokens=row.tokens,
-                added_at=row.added_at,
-                verbs=_user_verbs(request, row, number) if administers else (),
-            )
-        )
-    return tuple(lines)
-
-
-def _user_verbs(
-    request: routing.Request[Any, Any, Any],
-    row: access_rows.User,
-    number: int,
-) -> tuple[components.VerbButton, ...]:
-    own = "You cannot change your own access." if row.user_id == request.principal.id else ""
-    gone = "The user is erased." if row.erased else ""
-    who = components.Field(name="user_id", kind="hidden", value=row.user_id)
-    roles = tuple(components.Option(str(role), str(role)) for role in access_roles.Role)
-    return (
-        components.VerbButton(
-            id=f"grant-{number}",
-            label="Roles",
-            icon="shield",
-            action="/settings/grant",
-            title="Grant or take a role",
-            fields=(
-                who,
-                components.Field(name="role", label="Role", kind="select", options=roles),
-                components.Field(
-                    name="scope",
-                    label="Where",
-                    value=access_roles.EVERYWHERE,
-                    hint="* everywhere, repository:<name> or channel:<name>",
-                ),
-                components.Field(
-                    name="take",
-                    label="What",
-                    kind="choice",
-                    value="false",
-                    options=(
-                        components.Option("false", "Grant", "They get the role."),
-                        components.Option("true", "Take", "They lose the role."),
-                    ),
-                ),
-            ),
-            why=own or gone,
-        ),
-        components.VerbButton(
-            id=f"disable-{number}",
-            label="Disable" if row.enabled else "Enable",
-            icon="ban" if row.enabled else "check",
-            action="/settings/disable" if row.enabled else "/settings/enable",
-            title="Disable the user?" if row.enabled else "Enable the user?",
-            text="All their sessions and tokens end at once."
-            if row.enabled
-            else "They can sign in again.",
-            fields=(who, components.Field(name="reason", label="Reason", kind="long"))
-            if row.enabled
-            else (who,),
-            danger=row.enabled,
-            why=own or gone,
-        ),
-        components.VerbButton(
-            id=f"reset-{number}",
-            label="Reset password",
-            icon="key",
-            action="/settings/reset-password",
-            title="Reset the password?",
-            text="Their password, sessions and tokens end at once. You get a link to give to them,"
-            " with which they choose a new password. They approve nothing for a day.",
-            fields=(who,),
-            danger=True,
-            why=own or gone,
-        ),
-    )
-
-
-def _verbs(request: routing.Request) -> tuple[components.VerbButton, ...]:  # type: ignore[type-arg]
-    administers = request.principal.may(access_roles.Verb.ADMINISTER)
-    roles = tuple(components.Option(str(role), str(role)) for role in access_roles.Role)
-    return (
-        components.VerbButton(
-            id="token",
-            label="New token",
-            icon="key",
-            action="/settings/tokens",
-            title="New API token",
-            text="It acts in your name with your permissions. It is shown only once.",
-            fields=(
-                components.Field(
-                    name="days",
-                    label="Days until it expires",
-                    kind="number",
-                    value="30",
-                    hint=f"At most {slices.TOKEN_DAYS_MAX}.",
-                ),
-            ),
-            first=True,
-        ),
-        components.VerbButton(
-            id="password",
-            label="Change password",
-            icon="shield",
-            action="/settings/password",
-            title="Change your password",
-            text="Your other sessions and all your API tokens end.",
-            fields=(
-                components.Field(
-                    name="current",
-                    label="Current password",
-                    kind="password",
-                    required=True,
-                    completes="current-password",
-                ),
-                components.Field(
-                    name="password",
-                    label="New password",
-                    kind="password",
-                    required=True,
-                    completes="new-password",
-                    hint=f"At least {operation_accounts.PASSWORD_CHARS_MIN} characters.",
-                ),
-            ),
-        ),
-        components.VerbButton(
-            id="user",
-            label="Add user",
-            icon="user",
-            action="/settings/users",
-            title="Add a user",
-            fields=(
-                components.Field(name="login", label="Sign-in name", required=True),
-                components.Field(name="name", label="Name", required=True),
-                components.Field(
-                    name="password",
-                    label="First password",
-                    kind="password",
-                    completes="new-password",
-                    hint="Leave it empty for a person: you get a link with which they choose it.",
-                ),
-                components.Field(name="role", label="First role", kind="select", options=roles),
-            ),
-            why="" if administers else "This needs the role security-admin.",
-        ),
-    )
-
-
 def add(
     request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, NewUserForm],
     access: operation_access.AccessOperations,
@@ -453,7 +279,7 @@ def add(
     settings: Settings,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Add a user with a role. The page that answers shows a link for them, and no page after."""
+    """Add a user with a role. Only the page that responds shows the link for them."""
     body = request.body
     called, grants = (
         operation_accounts.PersonNames(body.login, body.name),
@@ -476,7 +302,7 @@ def grant(
     pages: SettingsPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Give somebody else a role on a scope, or take it."""
+    """Grant a role on a scope to another user, or revoke it."""
     body = request.body
     given = access_roles.Grant(body.role, body.scope)
     run = partial(access.revoke if body.take else access.grant, request.caller, body.user_id, given)
@@ -495,7 +321,7 @@ def disable(
     pages: SettingsPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Shut somebody out, with all their sessions and tokens."""
+    """Disable a user, with all their sessions and tokens."""
     user_id, reason = request.body.user_id, request.body.reason
     run = partial(access.disable, request.caller, user_id, reason)
     return _change(request, pages, layout, run, "disabled")
@@ -519,7 +345,7 @@ def reset_password(
     settings: Settings,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """End somebody's password. The page that answers shows a link for them, and no page after."""
+    """Reset another user's password. Only the page that responds shows the link for them."""
     try:
         made = access.reset_password(request.caller, request.body.user_id)
     except TidegateError as error:
@@ -537,7 +363,7 @@ def _change(
     run: Callable[[], operation_access.ChangedUser | operation_access.AddedUser],
     done: str,
 ) -> routing.Response:
-    """Change a user, and lead back to the page."""
+    """Change a user, and redirect to the page."""
     page = partial(
         pages.page_of,
         request,
@@ -552,7 +378,7 @@ def change_password(
     settings: Settings,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Change your own password. Every session ends but the new one that this opens."""
+    """Change your own password. Every session ends; the response opens a new one."""
     body = request.body
     try:
         changed = access.set_password(request.caller, request.by, body.password, body.current)
@@ -572,60 +398,13 @@ def change_password(
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tokens(
-    request: routing.Request[Any, Any, Any],
-    reads: Reads,
-    clock: Clock,
-    accounts: operation_accounts.Accounts,
-) -> tuple[view_models.TokenLine, ...]:
-    now = clock()
-    owner = reads.find(access_rows.user_key(request.principal.id), access_rows.User)
-    assert owner is not None, "who is signed in has a row"
-    is_good = accounts.is_token_valid
-    rows = reads.range(
-        access_rows.API_TOKENS, index="by_user", of=(request.principal.id,), limit=TOKENS_MAX
-    )
-    lines: list[view_models.TokenLine] = []
-    for number, item in enumerate(rows):
-        row: access_rows.ApiToken = item.row
-        chip = REVOKED if row.revoked_at else EXPIRED if row.expires_at <= now else ENDED
-        chip = VALID if is_good(row, owner.row) else chip
-        may_what = (
-            "the same as yours"
-            if row.grants is None
-            else ", ".join(dashboard_layout.describe_grants(row.grants))
-        )
-        revoke = components.VerbButton(
-            id=f"revoke-{number}",
-            label="Revoke",
-            icon="ban",
-            action="/settings/revoke",
-            title="Revoke the token?",
-            text="Requests with this token are refused from now on.",
-            fields=(components.Field(name="token_id", kind="hidden", value=row.token_id),),
-            danger=True,
-        )
-        lines.append(
-            view_models.TokenLine(
-                token_id=row.token_id,
-                owner=row.user_id,
-                chip=chip,
-                created_at=row.created_at,
-                expires_at=row.expires_at,
-                grants=may_what,
-                verbs=(revoke,) if chip is VALID else (),
-            )
-        )
-    return tuple(lines)
-
-
 def create(
     request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, NewTokenForm],
     pages: SettingsPages,
     access: operation_access.AccessOperations,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Make a token of one's own. The page that answers shows it, and no page after it."""
+    """Make an API token of your own. Only the page that responds shows it."""
     try:
         made = access.create_token(request.caller, request.body.days)
     except TidegateError as error:
@@ -645,7 +424,7 @@ def revoke(
     access: operation_access.AccessOperations,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Revoke a token: one's own, or, administering, anybody's."""
+    """Revoke a token: your own, or anyone's if you may administer."""
     run = partial(access.revoke_token, request.caller, request.body.token_id)
     page = partial(
         pages.page_of,
@@ -660,7 +439,7 @@ def delete_repository(
     pages: SettingsPages,
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
-    """Remove a repository that nothing uses."""
+    """Delete a repository that nothing uses."""
     run = partial(repositories.delete, request.caller, request.body.repository, request.body.reason)
     return layout.attempt(request, run, "/settings", "deleted", partial(pages.page_of, request))
 
@@ -683,9 +462,7 @@ ROUTES = (
     dashboard_layout.step_route("/settings/revoke", revoke, steps.REVOKE_TOKEN),
     dashboard_layout.step_route("/settings/password", change_password, steps.CHANGE_PASSWORD),
     dashboard_layout.step_route("/settings/users", add, steps.ADD_USER),
-    dashboard_layout.step_route(
-        "/settings/grant", grant, steps.GRANT_ROLE
-    ),  # or take it: for the same people
+    dashboard_layout.step_route("/settings/grant", grant, steps.GRANT_ROLE),  # also revokes it
     dashboard_layout.step_route("/settings/disable", disable, steps.DISABLE_USER),
     dashboard_layout.step_route("/settings/enable", enable, steps.ENABLE_USER),
     dashboard_layout.step_route("/settings/reset-password", reset_password, steps.RESET_PASSWORD),

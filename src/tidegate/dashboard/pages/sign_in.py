@@ -1,4 +1,4 @@
-"""The door: signing in and out, and the set-up of a first start with the code that was printed."""
+"""Sign-in and sign-out, and the set-up of a first start with the printed code."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from msgspec import Meta, Struct
 from tidegate.clock import Clock
 from tidegate.config import Settings
 from tidegate.control.operations.access import AccessOperations
-from tidegate.control.operations.accounts import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN, PersonNames
+from tidegate.control.operations.accounts import PersonNames
+from tidegate.control.operations.passwords import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, layout, view_models
+from tidegate.dashboard import components, layout
 from tidegate.dashboard.html import render
+from tidegate.dashboard.view_models import form_screens
 from tidegate.domain.access import rows, steps
 from tidegate.errors import TidegateError
 from tidegate.web import authentication, inputs, problems, routing
@@ -53,10 +55,10 @@ Plain = routing.Request[inputs.Nothing, layout.PageQuery, inputs.Nothing]
 
 
 def sign_in_page(request: Plain, reads: Reads, clock: Clock) -> routing.Response:
-    """Who are you?"""
+    """Show the sign-in page."""
     if reads.find(rows.installation_key(), rows.InstallationRow) is None:
         return layout.see_other("/setup")
-    return _door(request, clock, "Sign in", _sign_in(START))
+    return _sign_in_page(request, clock, "Sign in", _sign_in(START))
 
 
 def sign_in(
@@ -65,21 +67,23 @@ def sign_in(
     clock: Clock,
     settings: Settings,
 ) -> routing.Response:
-    """Open a session."""
+    """Sign in."""
     body = request.body
-    onwards = body.next if _is_ours(body.next) else START
+    destination = body.next if _is_ours(body.next) else START
     try:
         authentication.check_origin(request.arrived, settings)
         session = access.sign_in(body.login, body.password, address=request.arrived.address)
     except TidegateError as error:
         if problems.conceal(error) is not error:
-            raise  # the application says less about it
-        return _door(request, clock, "Sign in", _sign_in(onwards, body.login, error), error)
-    return layout.see_other(onwards, authentication.set_cookie(session.cookie, settings))
+            raise  # the application conceals its details
+        return _sign_in_page(
+            request, clock, "Sign in", _sign_in(destination, body.login, error), error
+        )
+    return layout.see_other(destination, authentication.set_cookie(session.cookie, settings))
 
 
 def _is_ours(address: str) -> bool:
-    """Whether it leads to a page of this server: no scheme, no host, no way around that."""
+    """Whether an address leads to a page of this server: it has no scheme and no host."""
     return (
         address.startswith("/") and not address.startswith(("//", "/\\")) and address.isprintable()
     )
@@ -90,16 +94,16 @@ def sign_out(
     access: AccessOperations,
     settings: Settings,
 ) -> routing.Response:
-    """Close this session."""
+    """Sign out."""
     access.sign_out(request.caller)
     return layout.see_other("/signin", authentication.set_cookie("", settings))
 
 
 def set_up_page(request: Plain, reads: Reads, clock: Clock) -> routing.Response:
-    """The first start."""
+    """Show the set-up page of a first start."""
     if reads.find(rows.installation_key(), rows.InstallationRow) is not None:
         return layout.see_other("/signin")
-    return _door(request, clock, "First start", _set_up())
+    return _sign_in_page(request, clock, "First start", _set_up())
 
 
 def set_up(
@@ -108,7 +112,7 @@ def set_up(
     clock: Clock,
     settings: Settings,
 ) -> routing.Response:
-    """Make the first user, and sign them in."""
+    """Create the first user, and sign them in."""
     body = request.body
     try:
         authentication.check_origin(request.arrived, settings)
@@ -119,17 +123,17 @@ def set_up(
         session = access.sign_in(body.login, body.password, address=address)
     except TidegateError as error:
         if problems.conceal(error) is not error:
-            raise  # the application says less about it
-        return _door(request, clock, "First start", _set_up(body, error), error)
+            raise  # the application conceals its details
+        return _sign_in_page(request, clock, "First start", _set_up(body, error), error)
     return layout.see_other(START, authentication.set_cookie(session.cookie, settings))
 
 
 def reset_page(
     request: routing.Request[inputs.Nothing, ResetQuery, inputs.Nothing], clock: Clock
 ) -> routing.Response:
-    """Choose a new password."""
+    """Show the form for a new password."""
     query = request.query
-    return _door(request, clock, "New password", _reset(query.login, query.code))
+    return _sign_in_page(request, clock, "New password", _reset(query.login, query.code))
 
 
 def reset(
@@ -146,9 +150,9 @@ def reset(
         access.redeem_reset(body.login, body.code, body.password, address=address)
     except TidegateError as error:
         if problems.conceal(error) is not error:
-            raise  # the application says less about it
+            raise  # the application conceals its details
         view = _reset(body.login, body.code, error)
-        return _door(request, clock, "New password", view, error)
+        return _sign_in_page(request, clock, "New password", view, error)
     return layout.see_other("/signin")
 
 
@@ -156,21 +160,21 @@ def reset(
 
 
 def _sign_in(
-    onwards: str, login: str = "", error: TidegateError | None = None
-) -> view_models.SignInPage:
+    destination: str, login: str = "", error: TidegateError | None = None
+) -> form_screens.SignInPage:
     name, password = layout.sign_in_fields()
     fields = (
         components.Field(
             name="login", label=name.label, value=login, required=True, completes="username"
         ),
         password,
-        components.Field(name="next", kind="hidden", value=onwards),
+        components.Field(name="next", kind="hidden", value=destination),
     )
     fault = None if error is None else layout.to_form_error(error)
-    return view_models.SignInPage(action="/signin", fields=fields, label="Sign in", fault=fault)
+    return form_screens.SignInPage(action="/signin", fields=fields, label="Sign in", fault=fault)
 
 
-def _reset(login: str, code: str, error: TidegateError | None = None) -> view_models.SignInPage:
+def _reset(login: str, code: str, error: TidegateError | None = None) -> form_screens.SignInPage:
     fields = (
         components.Field(
             name="login", label="Sign-in name", value=login, required=True, completes="username"
@@ -185,7 +189,7 @@ def _reset(login: str, code: str, error: TidegateError | None = None) -> view_mo
             hint=f"At least {PASSWORD_CHARS_MIN} characters.",
         ),
     )
-    return view_models.SignInPage(
+    return form_screens.SignInPage(
         action="/reset",
         fields=fields,
         label="Set the password",
@@ -196,7 +200,7 @@ def _reset(login: str, code: str, error: TidegateError | None = None) -> view_mo
 
 def _set_up(
     body: SetUpForm | None = None, error: TidegateError | None = None
-) -> view_models.SignInPage:
+) -> form_screens.SignInPage:
     known = body or SetUpForm(code="", login="x", name="x", password="")
     fields = (
         components.Field(name="code", label="One-time code", required=True, value=known.code),
@@ -236,7 +240,7 @@ def _set_up(
             ),
         ),
     )
-    return view_models.SignInPage(
+    return form_screens.SignInPage(
         action="/setup",
         fields=fields,
         label="Set up Tidegate",
@@ -245,14 +249,14 @@ def _set_up(
     )
 
 
-def _door(
+def _sign_in_page(
     request: routing.Request[Any, Any, Any],
     clock: Clock,
     title: str,
     view: Struct,
     error: TidegateError | None = None,
 ) -> routing.Response:
-    csrf = request.principal.csrf  # of somebody who is signed in, and signs in once more
+    csrf = request.principal.csrf  # of a user who is signed in and signs in again
     frame = components.Frame(title=title, url="", now=clock(), head=0, csrf=csrf)
     status = 200 if error is None else problems.status_of(type(error))
     return routing.Response(render("sign_in.html", frame, view), status=status, media=layout.UTF8)

@@ -1,5 +1,5 @@
-// What the browser does by itself: keys, dialogs, time, the live mark, the grid of hosts.
-// Pages work without it, but for these. The server renders; this module decides nothing.
+// What runs in the browser: keys, dialogs, times, the live mark, the grid of hosts.
+// Pages work without all this. The server renders them, and this module decides nothing.
 
 import { HostGrid } from "./hostgrid.js";
 
@@ -36,7 +36,7 @@ document.addEventListener("click", (event) => {
   else if (target.ariaDisabled === "true") event.preventDefault();
 });
 
-// A menu closes when one looks elsewhere, or has chosen.
+// A menu closes after a click outside of it, and after a choice.
 const closeMenus = (except) => all("details[data-menu][open]").forEach((menu) => menu !== except && (menu.open = false));
 document.addEventListener("click", (event) => {
   const menu = event.target.closest("details[data-menu]");
@@ -49,7 +49,7 @@ document.addEventListener("keydown", (event) => {
   one("summary", menu).focus();
 });
 
-// A form is sent once; the second click would be a second command.
+// Send a form only once: a second click would be a second command.
 document.addEventListener("submit", (event) => {
   for (const button of all("button:not([type=button])", event.target)) {
     setTimeout(() => (button.disabled = true));
@@ -101,7 +101,7 @@ function clock(seconds) {
   return h ? `${h}:${two(m)}:${two(s)}` : `${m}:${two(s)}`;
 }
 
-let soakDue = 0; // when the current wave's last soak ends, as far as the grid knows
+let soakDue = 0; // when the current wave's last soak ends, according to the grid
 
 function tick() {
   for (const element of all("time[data-ago]")) {
@@ -119,10 +119,10 @@ setInterval(tick, 1000);
 
 // ── the live mark ───────────────────────────────────────────────────────────────────────────────
 
-const QUIET_MS = 25000; // the server says something at least every 10 s
+const QUIET_MS = 25000; // the server sends a message at least every 10 s
 const tide = one("#tide");
 const stream = one("#stream");
-let heard = Date.now();
+let lastMessageAt = Date.now();
 let missed = false;
 
 function mark(state) {
@@ -132,10 +132,10 @@ function mark(state) {
 }
 
 function head(position, at) {
-  heard = Date.now();
+  lastMessageAt = Date.now();
   mark("live");
   one("[data-head]", tide).textContent = Number(position).toLocaleString("en-US");
-  tide.title = `Log head as of ${at}`;
+  tide.title = `Log position as of ${at}`;
 }
 
 if (stream) {
@@ -143,7 +143,7 @@ if (stream) {
     const [position, at] = event.detail.data.split(" ");
     head(position, at);
   });
-  // While somebody fills in a dialog the page holds still; it catches up when the dialog closes.
+  // The page does not change while a dialog is open. It catches up when the dialog closes.
   stream.addEventListener("tide", (event) => {
     if (!one("dialog[open]")) return;
     event.stopImmediatePropagation();
@@ -151,15 +151,15 @@ if (stream) {
   });
   document.addEventListener("close", () => missed && ((missed = false), htmx.trigger(stream, "tide")), true);
   stream.addEventListener("htmx:sse:after:connection", () => {
-    heard = Date.now();
+    lastMessageAt = Date.now();
     mark("live");
   });
   stream.addEventListener("htmx:sse:error", () => mark("stale"));
   stream.addEventListener("htmx:sse:close", () => mark("stale"));
-  setInterval(() => Date.now() - heard > QUIET_MS && !document.hidden && mark("stale"), 1000);
+  setInterval(() => Date.now() - lastMessageAt > QUIET_MS && !document.hidden && mark("stale"), 1000);
 }
 document.body.addEventListener("htmx:after:swap", tick);
-// What is refused leaves the page as it is; who is not signed in any more is asked to sign in.
+// A failed reload leaves the page as it is. If the session has ended, go to the sign-in page.
 document.body.addEventListener("htmx:response:error", (event) => {
   mark("stale");
   if (event.detail.ctx.response.status === 401) location.reload();
@@ -173,14 +173,14 @@ if (canvas) {
     soakDue = Math.max(soakDue, due);
     tick();
   });
-  // First the stream, then what stands: so nothing falls between the two.
+  // Open the stream before loading the grid, so that no change is lost in between.
   stream?.addEventListener("hosts", (event) => grid.apply(event.detail.data));
   stream?.addEventListener("htmx:sse:after:connection", () => grid.load());
   setTimeout(() => grid.loaded || grid.loading || grid.load(), stream ? 1500 : 0);
   document.addEventListener("themechange", () => grid.recolour());
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => grid.recolour());
   document.body.addEventListener("htmx:after:swap", () => grid.cards());
-  window.hostGrid = grid; // for tests: how long a repaint took
+  window.hostGrid = grid; // for tests, which read how long a repaint took
 }
 
 // ── forms ───────────────────────────────────────────────────────────────────────────────────────

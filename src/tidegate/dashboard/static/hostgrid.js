@@ -1,5 +1,5 @@
-// A square per host, up to 100,000, painted into one image: a byte per host says its state.
-// Deltas are pairs of index and byte; what changed is painted, the image goes out once a frame.
+// Draws a square per host, up to 100,000, into one image. A byte per host is its state.
+// Changes are pairs of index and byte. They are painted at once; the image is drawn once a frame.
 
 const NAMES_MAX = 2000;
 const GUTTER = 92;
@@ -16,12 +16,12 @@ export class HostGrid {
     this.count = Number(box.dataset.hosts);
     this.bytes = new Uint8Array(this.count);
     this.position = 0;
-    this.waiting = []; // changes that came before what they change
+    this.waiting = []; // changes that arrived before the grid was loaded
     this.only = new Set();
     this.names = new Map();
     this.at = -1;
     this.context = this.canvas.getContext("2d");
-    this.painted = 0; // milliseconds of the last repaint
+    this.painted = 0; // duration of the last repaint in milliseconds
     for (const button of buttons) button.addEventListener("click", () => this.filter(button));
     this.canvas.addEventListener("mousemove", (event) => this.hover(this.indexOf(event)));
     this.canvas.addEventListener("mouseleave", () => this.hover(-1));
@@ -31,7 +31,7 @@ export class HostGrid {
     new ResizeObserver(() => this.box.clientWidth !== this.width && this.layout()).observe(box);
   }
 
-  // ── what stands ──
+  // ── loading and changing ──
 
   async load() {
     this.loading = true;
@@ -42,7 +42,7 @@ export class HostGrid {
     this.position = Number(answer.headers.get("tidegate-position"));
     const due = answer.headers.get("tidegate-soak-due");
     if (due) this.soaking(Date.parse(due));
-    if (bytes.length !== this.count) return location.reload(); // another plan than the page shows
+    if (bytes.length !== this.count) return location.reload(); // not the plan that the page shows
     this.bytes = bytes;
     this.loaded = true;
     this.box.dataset.loaded = String(this.position);
@@ -82,8 +82,8 @@ export class HostGrid {
     this.cards();
   }
 
-  // The cards of the waves show the same bytes as the squares: they can never disagree. The page
-  // redraws the words of a card, and leaves its figure and its bar to this once the grid is there.
+  // The cards of the waves show the same bytes as the squares, so they cannot disagree. The page
+  // updates the words of a card; once the grid is loaded, this module draws its number and bar.
   cards() {
     if (!this.loaded) return;
     const buttons = [...this.buttons].sort((a, b) => a.dataset.place - b.dataset.place);
@@ -121,7 +121,7 @@ export class HostGrid {
         return part;
       });
     svg.replaceChildren(...parts);
-    svg.dataset.drawn = ""; // a redraw of the page skips it
+    svg.dataset.drawn = ""; // an update of the page skips it
     svg.setAttribute("aria-label", `${done} of ${hosts} done`);
   }
 
@@ -134,7 +134,7 @@ export class HostGrid {
     this.repaint();
   }
 
-  // ── where each square lies ──
+  // ── layout ──
 
   layout() {
     this.width = this.box.clientWidth;
@@ -236,7 +236,7 @@ export class HostGrid {
     }
   }
 
-  // One row of squares: its first line of pixels is written, the others are copies of it.
+  // Paints a row of squares: the first line of pixels is written, the others are copied from it.
   line(from, to, left, top, size, step) {
     const { pixels, bytes, colours, faint, only } = this;
     const width = this.image.width;
@@ -304,7 +304,7 @@ export class HostGrid {
     context.strokeRect((x - 1) * ratio, (y - 1) * ratio, (size + 2) * ratio, (size + 2) * ratio);
   }
 
-  // ── asking about one ──
+  // ── details of one host ──
 
   hover(index) {
     if (index === this.at) return;

@@ -1,4 +1,4 @@
-"""Who asks for an operation, and what came with the request."""
+"""The caller of an operation: a principal and the context of its request."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from tidegate.kernel import model, slices
 
 
 class Caller(Struct, frozen=True, kw_only=True):
-    """Who asks for an operation, on which version of it, and under which idempotency key."""
+    """The principal that calls an operation, the version it expects and its idempotency key."""
 
     principal: principals.Principal
     request_id: str = ""
     key: str | None = None  # as the client sent it
     expected_version: model.Position | None = None  # the log position that the client saw
-    break_glass: str = ""  # why the caller goes past the approval of a protected channel
-    carried_by: str = ""  # who carries it out, where it is done for who asked for it
-    alongside: slices.Alongside | None = None  # what is committed with it
-    dry_run: bool = False  # decide, and say what would be recorded, and record nothing
+    break_glass: str = ""  # the reason for bypassing the approval of a protected channel
+    carried_by: str = ""  # the actor, if it acts on behalf of the principal
+    alongside: slices.Alongside | None = None  # a second command for the same commit
+    dry_run: bool = False  # decide and return what would be recorded, but record nothing
 
     @property
     def id(self) -> str:
-        """Who is named in facts."""
+        """The id that facts name."""
         return self.principal.id
 
     @property
@@ -31,7 +31,7 @@ class Caller(Struct, frozen=True, kw_only=True):
 
     @property
     def commit_key(self) -> str | None:
-        """The idempotency key as the log keeps it: two clients never share one."""
+        """The idempotency key in the log. The principal's id keeps two clients' keys apart."""
         return None if self.key is None else f"{self.principal.id}:{self.key}"
 
     def demand(self, step: steps.Step, scope: str) -> None:
@@ -47,7 +47,7 @@ class Caller(Struct, frozen=True, kw_only=True):
             raise refusals.ApprovalsBarred(until)
 
     def why_not(self, step: steps.Step, scope: str) -> str:
-        """Why the caller may not take this step on this scope; empty: they may."""
+        """Describe why the caller may not take this step on this scope; empty if they may."""
         if self.may(step, scope):
             return ""
         return principals.describe_missing(self.principal, step.verbs, scope)

@@ -1,4 +1,4 @@
-"""That a command was decided and not carried out, because the caller asked for a dry run."""
+"""The result of a dry run: the command was decided but not committed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ class DryRunFact(Struct, frozen=True):
 
 
 class DryRunShown(Struct, frozen=True):
-    """What a command would record, in order, with all that follows from it. Nothing was changed."""
+    """All facts that a command would record, in order. Nothing was changed."""
 
     facts: tuple[DryRunFact, ...]
     dry_run: bool = True
 
 
 class DryRunEnded(Exception):
-    """The command would have been carried out here. It is no error, and nothing was written."""
+    """Ends an operation before its commit. This is not an error, and nothing was written."""
 
     def __init__(self, result: DryRunShown) -> None:
         super().__init__(f"a dry run of {len(result.facts)} facts")

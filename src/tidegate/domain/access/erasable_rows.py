@@ -1,15 +1,15 @@
-"""Rows about access that have no history: they can be erased, and then nothing is left of them.
+"""Rows about access that have no history, so that erasing them removes them completely.
 
-    people        how a user is called, sealed; found by user id
-    logins        a sign-in name's user; the id is a keyed hash of the name
-    credentials   a password, stretched by scrypt, or the SHA-256 of a reset's code; it counts
+    people        a user's encrypted name and sign-in name, by user id
+    logins        the user of a sign-in name; the id is a keyed hash of the name
+    credentials   a password, hashed by scrypt, or the SHA-256 of a reset code; it is valid
                   while its user's row names it
     token_secrets the SHA-256 of an API token's secret
-    sessions      a signed-in browser; the id is the SHA-256 of what its cookie holds
-    log_ids       which log this is: blobs carry it too
+    sessions      a signed-in browser; the id is the SHA-256 of its cookie's value
+    log_ids       the id of this log; blobs carry it too
 
-Names are sealed with the installation's secret, which lies outside the database: so no page, no
-write-ahead log and no backup of the database ever holds a byte of one.
+Names are encrypted with the installation's secret, which is stored outside the database. So no
+page, write-ahead log or backup of the database contains a name in plain text.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class Login(Struct, frozen=True):
 
 
 class Credential(Struct, frozen=True):
-    """A password, or the one-time code of a reset, with which its user chooses a password."""
+    """A password, or the one-time code with which a user chooses a new password."""
 
     user_id: str
-    scrypt: str  # n$r$p$salt$hash; empty: no password fits
+    scrypt: str  # n$r$p$salt$hash; empty: no password is accepted
     reset_sha256: str = ""
     expires_at: datetime | None = None  # of a reset
 
@@ -50,7 +50,7 @@ class Session(Struct, frozen=True):
     user_id: str
     created_at: datetime
     seen_at: datetime
-    credentials_version: int  # of its user, when it was opened
+    credentials_version: int  # of its user, when the session began
 
 
 PEOPLE = Collection("people", Person)

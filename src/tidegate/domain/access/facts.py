@@ -1,4 +1,4 @@
-"""What happens to access. Facts name users by id and hold no secret, no hash, no name."""
+"""The facts about access. They name users by id and contain no secret, hash or name."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ TokenId = Annotated[str, tags.Tag()]
 
 
 class InstallationSetUp(Struct, frozen=True):
-    """Somebody with the setup code made the first user."""
+    """The first user was created with the setup code."""
 
     installation: Annotated[str, tags.Partition()]
     user_id: Annotated[str, tags.Untagged()]
-    alone: bool  # one person: the default repository asks for nobody else's approval
+    alone: bool  # one person: the default repository needs no approval by another
 
 
 class UserAdded(Struct, frozen=True):
@@ -42,16 +42,16 @@ class RoleRevoked(Struct, frozen=True):
 
 
 class PasswordChanged(Struct, frozen=True):
-    """The password is now the one in this row of ``credentials``; sessions and tokens end."""
+    """The password is now the one in this row of ``credentials``. Sessions and tokens end."""
 
     user_id: UserId
     by: str
     credential_id: Annotated[str, tags.Untagged()]
-    replaces: str  # the row with the password of before, which goes
+    replaces: str  # the row with the old password, which is deleted
 
 
 class UserDisabled(Struct, frozen=True):
-    """The user may not sign in; sessions and tokens end, and enabling does not revive them."""
+    """The user cannot sign in. Sessions and tokens end, and enabling does not revive them."""
 
     user_id: UserId
     by: str
@@ -64,7 +64,7 @@ class UserEnabled(Struct, frozen=True):
 
 
 class UserErased(Struct, frozen=True):
-    """The person's name, sign-in and credentials are gone; the id stays in the history."""
+    """The person's name, sign-in name and credentials were erased. The id stays in the history."""
 
     user_id: UserId
     by: str
@@ -73,8 +73,8 @@ class UserErased(Struct, frozen=True):
 class TokenCreated(Struct, frozen=True, omit_defaults=True):
     """An API token of a user. Without grants of its own it may do what its owner may do.
 
-    It ends with the credentials that made it: with any of ``ancestors``, the tokens by which it was
-    made, and when the owner's ``credentials_version`` moves on.
+    It ends with the credentials that created it: with any of its ``ancestors``, the chain of tokens
+    that created it, and when the owner's ``credentials_version`` grows.
     """
 
     user_id: UserId
@@ -93,14 +93,14 @@ class TokenRevoked(Struct, frozen=True):
 
 
 class CredentialsVoided(Struct, frozen=True):
-    """A backup was restored: sessions and tokens of the user end, the password stays."""
+    """A backup was restored, so the user's sessions and tokens end. The password stays."""
 
     user_id: UserId
     by: str
 
 
 class SignInFailed(Struct, frozen=True):
-    """Sign-ins of a user that failed since the last such fact: many are told as one."""
+    """The number of sign-ins of a user that failed since the last such fact."""
 
     user_id: UserId
     count: int

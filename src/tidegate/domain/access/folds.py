@@ -1,4 +1,4 @@
-"""How the facts about access become its rows."""
+"""The folds that compute the rows of access from its facts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def step_user(row: rows.User, fact: UserFact, now: datetime) -> rows.User:
             return replace(row, grants=tuple(item for item in row.grants if item != gone))
         case facts.PasswordChanged(credential_id=credential_id, by=by):
             changed = replace(row, password_changed_at=now, credential_id=credential_id)
-            if by != row.user_id:  # who reset it knows it, and must not approve with it
+            if by != row.user_id:  # the other person may know it and must not approve with it
                 changed = replace(changed, approvals_barred_until=now + APPROVALS_BARRED)
             return _end_credentials(changed)
         case facts.UserDisabled():
@@ -122,7 +122,7 @@ api_tokens = folds.Fold(
 
 
 def history_of_user(user_id: str) -> model.Query:
-    """All that happened to a user's access."""
+    """The query for all events about a user's access."""
     types = frozenset(fact.__name__ for fact in users.reads)
     return model.Query((model.Clause(types, frozenset({f"user_id:{user_id}"})),))
 

@@ -1,4 +1,4 @@
-"""Who asks, and what they may do."""
+"""Principals: authenticated users, tokens and hosts, and their permissions."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from tidegate.domain.access import refusals, roles as access_roles
 
 
 class Principal(Struct, frozen=True):
-    """Who asks, and what they may: an owner's grants, narrowed by those of the token used."""
+    """A caller's identity and grants: those of the owner, narrowed by the token that was used."""
 
     id: str  # user_…, host_… or empty
     method: str  # session, token, agent or none
     grants: tuple[access_roles.Grant, ...] = ()
     narrowed: tuple[access_roles.Grant, ...] | None = None
-    session: str = ""  # the id of its row, if it came by a cookie
-    csrf: str = ""  # what forms of this session carry
+    session: str = ""  # the id of its row, if a cookie authenticated the request
+    csrf: str = ""  # the token that forms of this session carry
     token_id: str = ""
-    credentials_version: int = 0  # of a user's row, when the request was authenticated
-    approvals_barred_until: datetime | None = None  # None: not barred at that moment
+    credentials_version: int = 0  # of the user's row, when the request was authenticated
+    approvals_barred_until: datetime | None = None  # None: not barred when authenticated
 
     def may(self, verb: access_roles.Verb, scope: str | None = access_roles.EVERYWHERE) -> bool:
-        """Whether the verb is allowed on this scope; None: on some scope."""
+        """Whether the verb is allowed on this scope; None: on any one scope."""
         if not access_roles.allows(self.grants, verb, scope):
             return False
         return self.narrowed is None or access_roles.allows(self.narrowed, verb, scope)
@@ -36,7 +36,11 @@ NOBODY: Final = Principal("", "none")
 def demand_permission(
     principal: Principal, verbs: tuple[access_roles.Verb, ...], scope: str | None
 ) -> None:
-    """That one of the verbs is allowed on this scope; None: on some. Raises: MissingPermission."""
+    """Check that one of the verbs is allowed on this scope; None: on any one scope.
+
+    Raises:
+        MissingPermission.
+    """
     if not any(principal.may(verb, scope) for verb in verbs):
         raise refusals.MissingPermission(
             describe_missing(principal, verbs, scope),
@@ -47,7 +51,7 @@ def demand_permission(
 
 
 def smallest_role(verbs: tuple[access_roles.Verb, ...]) -> access_roles.Role:
-    """The role that allows one of the verbs and least besides."""
+    """The role with the fewest verbs that allows one of these."""
     enough = [role for role, allowed in access_roles.VERBS.items() if not allowed.isdisjoint(verbs)]
     return min(enough, key=lambda role: len(access_roles.VERBS[role]))
 
@@ -55,7 +59,7 @@ def smallest_role(verbs: tuple[access_roles.Verb, ...]) -> access_roles.Role:
 def describe_missing(
     principal: Principal, verbs: tuple[access_roles.Verb, ...], scope: str | None
 ) -> str:
-    """Which role would allow one of the verbs on this scope, and which roles the principal has."""
+    """Name the role that would allow one of the verbs on this scope, and the principal's roles."""
     enough = (
         str(role) for role, allowed in access_roles.VERBS.items() if not allowed.isdisjoint(verbs)
     )

@@ -1,4 +1,4 @@
-"""Who asks for something, and why: checked before it is recorded."""
+"""Check the operator and the reason of a command before they are recorded."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ REASON_BYTES_MAX = 1_024
 
 
 def check_operator(operator: str, reason: str) -> None:
-    """That somebody is named, and says why. Raises: InvalidInput, LimitExceeded."""
+    """Check that an operator and a reason are given. Raises: InvalidInput, LimitExceeded."""
     check_text("operator", operator.strip(), OPERATOR_BYTES_MAX)
     check_text("reason", reason.strip(), REASON_BYTES_MAX)

@@ -1,4 +1,4 @@
-"""What can be said against a request about users, roles and tokens."""
+"""The errors of requests about users, roles and tokens."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class InvalidScope(errors.Invalid):
 
 
 class InvalidAccess(errors.Invalid):
-    """A member of a request about access is not of the form that it must have."""
+    """A field of a request about access is malformed."""
 
     code = "invalid_access"
 
 
 class UserNotFound(errors.Formatted, errors.NotFound):
-    """There is no user of this id."""
+    """There is no user with this id."""
 
     code = "user_not_found"
     message = "there is no user {user_id}"
@@ -39,7 +39,7 @@ class UserNotFound(errors.Formatted, errors.NotFound):
 
 
 class TokenNotFound(errors.Formatted, errors.NotFound):
-    """There is no API token of this id."""
+    """There is no API token with this id."""
 
     code = "token_not_found"
     message = "there is no token {token_id}"
@@ -47,7 +47,7 @@ class TokenNotFound(errors.Formatted, errors.NotFound):
 
 
 class AlreadySetUp(errors.Conflict):
-    """The installation has its first user; others are added by who administers it."""
+    """The installation has its first user; an administrator adds others."""
 
     code = "already_set_up"
 
@@ -59,7 +59,7 @@ class UserExists(errors.Conflict):
 
 
 class TokenExists(errors.Formatted, errors.Conflict):
-    """The token was made before and shown once; revoke it and make another."""
+    """The token was created and shown once before; revoke it and create another."""
 
     code = "token_exists"
     message = "token {token_id} was made before and is not shown again"
@@ -67,7 +67,7 @@ class TokenExists(errors.Formatted, errors.Conflict):
 
 
 class UserGone(errors.Formatted, errors.Gone):
-    """The user was erased; nothing brings the person back."""
+    """The user was erased and cannot be restored."""
 
     code = "user_erased"
     message = "{user_id} was erased"
@@ -83,32 +83,32 @@ class UserIsDisabled(errors.Formatted, errors.Refused):
 
 
 class OwnAccess(errors.Forbidden):
-    """You cannot change your own roles, nor disable or erase yourself: another person must."""
+    """You cannot change your own roles, disable or erase yourself; another person must."""
 
     code = "own_access"
 
 
 class NotAdministrator(errors.Forbidden):
-    """The one who asks does not administer this installation, at the moment of the commit."""
+    """The caller was not an administrator of this installation at the moment of the commit."""
 
     code = "not_administrator"
 
 
 class CredentialsEnded(errors.Formatted, errors.Refused):
-    """The session or token that asks ended while its request was on the way."""
+    """The session or token ended while its request was being processed."""
 
     code = "credentials_ended"
     message = "The session or token of this request has ended. Sign in again."
 
 
 class NotOwner(errors.Forbidden):
-    """A password is changed by its owner, a token by its owner or an administrator."""
+    """Only its owner changes a password; only its owner or an administrator changes a token."""
 
     code = "not_owner"
 
 
 class ApprovalsBarred(errors.Refused):
-    """Another person reset your password less than a day ago; until then you approve nothing."""
+    """Another person reset your password less than a day ago; you cannot approve anything yet."""
 
     code = "approvals_barred"
 

@@ -1,4 +1,4 @@
-"""What a permission is: a verb on a scope; what a role is: some verbs, granted on a scope.
+"""Permissions and roles: a permission is a verb on a scope, a role is a set of verbs.
 
     role               verbs
     viewer             read
@@ -11,8 +11,8 @@
     auditor            read, audit
     security-admin     read, audit, administer
 
-A scope is ``*``, ``repository:<name>`` or ``channel:<name>``; ``*`` covers all others. What no
-grant covers is denied.
+A grant gives a user a role on a scope. A scope is ``*``, ``repository:<name>`` or
+``channel:<name>``; ``*`` covers all others. Everything that no grant covers is denied.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _SCOPE = re.compile(r"\*|(repository|channel):[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?
 
 
 class Verb(StrEnum):
-    """What somebody wants to do, as far as permissions tell it apart."""
+    """The actions that permissions distinguish."""
 
     READ = "read"
     """Read everything on the scope."""
@@ -59,7 +59,7 @@ class Verb(StrEnum):
 
 
 class Role(StrEnum):
-    """What a person is in an installation; a person may be several."""
+    """The roles that a user may have. A user may have several."""
 
     VIEWER = "viewer"
     """Reads, and changes nothing."""
@@ -110,7 +110,7 @@ def check_scope(scope: str) -> None:
 
 
 def allows(grants: Iterable[Grant], verb: Verb, scope: str | None) -> bool:
-    """Whether some grant covers the verb on this scope; None: on whatever scope."""
+    """Whether some grant covers the verb on this scope; None: on any scope."""
     return any(
         verb in VERBS[grant.role] and (scope is None or grant.scope in (EVERYWHERE, scope))
         for grant in grants

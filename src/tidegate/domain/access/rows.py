@@ -1,8 +1,8 @@
-"""What stands about access: the installation, its users with their roles, their API tokens.
+"""The rows of access: the installation, its users with their roles, and their API tokens.
 
 installations   whether it is set up, and whether one person works alone
-users           enabled or not, and what each may do
-api_tokens      whose they are, until when they are good
+users           whether each is enabled, and its roles
+api_tokens      the owner of each, and when it expires
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class User(Struct, frozen=True, omit_defaults=True):
     enabled: bool = True
     erased: bool = False
     grants: tuple[Grant, ...] = ()  # sorted, distinct
-    tokens: int = 0  # not revoked, and not ended with their ``credentials_version``
+    tokens: int = 0  # those not revoked, and not ended by a newer ``credentials_version``
     credential_id: str = ""  # the row of credentials with the password
     credentials_version: int = 0  # sessions and tokens of a lower version have ended
     password_changed_at: datetime | None = None
@@ -67,10 +67,10 @@ class ApiToken(Struct, frozen=True, omit_defaults=True):
     created_by: str
     expires_at: datetime
     created_at: datetime | None = None
-    grants: tuple[Grant, ...] | None = None  # None: whatever its owner may
+    grants: tuple[Grant, ...] | None = None  # None: the same as its owner
     revoked_at: datetime | None = None
-    ancestors: tuple[str, ...] = ()  # the tokens by which it was made, the oldest first
-    credentials_version: int = 0  # of its owner, when it was made
+    ancestors: tuple[str, ...] = ()  # the chain of tokens that created it, the oldest first
+    credentials_version: int = 0  # of its owner, when it was created
 
 
 API_TOKENS = kernel_collections.Collection(

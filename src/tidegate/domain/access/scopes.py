@@ -1,4 +1,4 @@
-"""The scopes that grants name: of a channel, and of a repository."""
+"""The scopes of grants: a channel's and a repository's."""
 
 from __future__ import annotations
 

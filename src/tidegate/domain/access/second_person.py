@@ -1,4 +1,4 @@
-"""That a request was made instead of what was asked for: no error, and not done either."""
+"""The result of a command that needs a second person: a request was made instead."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ from tidegate.kernel.model import Position
 
 
 class SecondPersonNeeded(Exception):
-    """What was asked for waits for another person. ``request`` is shown to who asked."""
+    """The command waits for another person's approval. ``request`` is shown to the caller.
+
+    This is not an error, but the command was not carried out either.
+    """
 
     def __init__(self, request: Struct, position: Position, detail: str) -> None:
         super().__init__(detail)

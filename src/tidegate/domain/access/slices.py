@@ -1,7 +1,9 @@
-"""The commands on access. Who administers is decided inside the commit, on the asker's own row.
+"""The commands on access. Each checks inside the commit, on the caller's own row, that the caller
+is an administrator.
 
-Nobody changes their own roles: so the last administrator cannot go, for who takes the role from
-another still holds it, and of two who take it from each other at once the second decides again.
+Users cannot change their own roles. So the last administrator cannot disappear: the caller who
+revokes the role of another still has it, and if two revoke each other's role at once, the second
+commit is decided again and refused.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from msgspec import Struct
 from tidegate.domain.access import facts, refusals, roles, rows as access_rows
 from tidegate.kernel import model, slices
 
-TOKEN_ANCESTORS_MAX = 4  # a token makes a token makes a token: each is read at every request
+TOKEN_ANCESTORS_MAX = 4  # tokens may create tokens; each request reads the whole chain
 GRANTS_MAX = 64  # of a user or token
 TOKENS_MAX = 100  # of a user, not revoked
 TOKEN_DAYS_MAX = 90
@@ -61,12 +63,15 @@ class EraseUser(Struct, frozen=True, kw_only=True):
 
 
 class NotePassword(Struct, frozen=True, kw_only=True):
-    """The password is another one: its hash is already a kept row, which this makes count."""
+    """Make the password whose hash is in the row ``credential_id`` the user's password.
+
+    The row has been written before.
+    """
 
     user_id: str
     by: str
     credential_id: str
-    replaces: str | None = None  # only if this one counts now; None: whatever counts
+    replaces: str | None = None  # only if this is the current one; None: any
 
 
 class NoteFailedSignIns(Struct, frozen=True, kw_only=True):
@@ -75,16 +80,18 @@ class NoteFailedSignIns(Struct, frozen=True, kw_only=True):
 
 
 class VoidCredentials(Struct, frozen=True, kw_only=True):
-    """End the sessions and tokens of a user, because a backup was restored. No request runs it."""
+    """End the sessions and tokens of a user after a backup was restored. No request does this."""
 
     user_id: str
     by: str
 
 
 class CreateToken(Struct, frozen=True, kw_only=True):
-    """For oneself. ``grants`` narrow what its owner may; None: as the owner. ``parent_id`` is the
-    token that asks, if a token asks. ``credentials_version`` is what its owner's row said when the
-    request was authenticated; None: it was not authenticated by a session or token.
+    """Create a token for the caller.
+
+    ``grants`` narrow the permissions of its owner; None: the same permissions. ``parent_id`` is the
+    token that authenticated the request, if one did. ``credentials_version`` is that of the owner's
+    row when the request was authenticated; None: no session or token authenticated it.
     """
 
     user_id: str
@@ -96,10 +103,10 @@ class CreateToken(Struct, frozen=True, kw_only=True):
 
 
 class RevokeToken(Struct, frozen=True, kw_only=True):
-    """``by`` a person, with the token ``through`` if a token asks.
+    """Revoke a token. ``through`` is the token that authenticated the request, if one did.
 
-    A narrowed token revokes itself and the tokens made by it, and no other: so it says how it may
-    be used, ``narrowed``, and whether what it may do includes administering.
+    A narrowed token may revoke only itself and the tokens that it created. So the command carries
+    whether ``through`` is ``narrowed`` and whether it ``may_administer``.
     """
 
     user_id: str  # whose it is
@@ -181,7 +188,7 @@ def decide_erasure(
     if user is None:
         raise refusals.UserNotFound(command.user_id)
     if user.erased:
-        return ()  # asked again, because the rows behind it may not all be gone
+        return ()  # a repeat, because the rows without history may not all be deleted yet
     _other(rows, command)
     return (facts.UserErased(user.user_id, command.by),)
 
@@ -228,7 +235,7 @@ def decide_token(
     """Raises: UserNotFound, UserIsDisabled, CredentialsEnded, InvalidAccess, InvalidScope,
     LimitExceeded.
 
-    A token that a token makes ends with it, so it lasts no longer either.
+    A token that another token created ends with it, so it does not outlast it either.
     """
     owner, token, parent = rows
     if not _TOKEN_ID.fullmatch(command.token_id) or token is not None:
@@ -295,7 +302,7 @@ def decide_token_revocation(
 
 
 def is_current(token: access_rows.ApiToken, owner: access_rows.User, now: datetime) -> bool:
-    """Whether the token itself is good; that its ancestors are is for the caller to ask."""
+    """Whether the token itself is valid. The caller must check its ancestors, too."""
     return (
         owner.enabled
         and token.revoked_at is None
@@ -304,13 +311,13 @@ def is_current(token: access_rows.ApiToken, owner: access_rows.User, now: dateti
     )
 
 
-# ── what must hold ────────────────────────────────────────────────────────────────────────────────
+# ── checks ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _other(
     rows: tuple[access_rows.User | None, access_rows.User | None], command: Any
 ) -> access_rows.User:
-    """The user that somebody else, who administers, wants to change.
+    """Return the user to change, if the caller is another user and an administrator.
 
     Raises:
         NotAdministrator, UserNotFound, UserGone, OwnAccess.
@@ -360,7 +367,7 @@ def _check_grants(grants: Sequence[roles.Grant]) -> None:
 
 
 def _both(command: Any) -> tuple[model.Key, ...]:
-    """The user and who asks; the same row once if they are one."""
+    """The rows of the user and the caller, which may be the same."""
     return access_rows.user_key(command.user_id), access_rows.user_key(command.by)
 
 

@@ -1,7 +1,7 @@
-"""The table of steps: each verb of an operator, who may take it, and what it asks of a request.
+"""The table of steps: each command of an operator, with the permission and the version it needs.
 
-API routes, dashboard forms and the operations themselves read this table, so that a permission is
-written once. The string below a step is its entry in docs/reference/permissions.md.
+API routes, dashboard forms and operations all read this table, so that each permission is defined
+once. The string below a step is its entry in docs/reference/permissions.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidegate.domain.access.roles import Verb
 
 
 class VersionRule(Enum):
-    """Whether a request names the version that its client saw."""
+    """Whether a request must name the version that its client saw."""
 
     IGNORED = "ignored"
     CHECKED = "checked"  # if it is given
@@ -25,13 +25,13 @@ class VersionRule(Enum):
 
 
 class Step(Struct, frozen=True, kw_only=True):
-    """One verb of an operator.
+    """One command of an operator.
 
-    A step without ``verbs`` is for everyone, about themselves: the operation says what it asks for.
+    A step without ``verbs`` is open to all users for their own account; the operation checks more.
     """
 
     name: str  # noun.verb
-    verbs: tuple[Verb, ...]  # one is needed, on the scope that the arguments name; may be none
+    verbs: tuple[Verb, ...]  # one is needed on the scope of the request; may be empty
     version: VersionRule = VersionRule.IGNORED
     urgent: bool = False  # it stops something: it has a rate limit of its own
 
@@ -67,11 +67,11 @@ SKIP_HOST: Final = Step(name="rollout.skip", verbs=OPERATE, version=CHECKED)
 OVERRIDE_GATE: Final = Step(name="rollout.override", verbs=EMERGENCY, version=CHECKED)
 """Let one rollout pass an edge, a freeze, a window, a hold, its start time or old evidence."""
 CONTINUE_ROLLOUT: Final = Step(name="rollout.continue", verbs=OPERATE, version=CHECKED)
-"""Let a wave go that waits for a person."""
+"""Start a wave that waits for a person."""
 SKIP_WAVE: Final = Step(name="rollout.skip-wave", verbs=EMERGENCY, version=CHECKED)
 """Continue a rollout without the hosts of a wave that have no order."""
 PROMOTE_ALL: Final = Step(name="rollout.promote-all", verbs=EMERGENCY, version=CHECKED)
-"""Let every wave of a rollout go now, without waiting for those before."""
+"""Start every wave of a rollout now, without waiting for the waves before."""
 PROMOTE: Final = Step(name="channel.promote", verbs=RELEASE, version=CHECKED)
 """Pin a channel to a release and roll the release out to its hosts."""
 ROLL_BACK: Final = Step(
@@ -140,9 +140,9 @@ IMPORT_MANIFEST: Final = Step(name="release.import_manifest", verbs=RELEASE, ver
 
 # outbox, targets, publications
 REDRIVE_INTENT: Final = Step(name="outbox.redrive", verbs=OPERATE)
-"""Try a dead intent again, with the same idempotency key."""
+"""Retry a dead intent with the same idempotency key."""
 CANCEL_INTENT: Final = Step(name="outbox.cancel", verbs=OPERATE)
-"""Give up an intent, with a reason."""
+"""Cancel an intent, with a reason."""
 TEST_TARGET: Final = Step(name="target.test", verbs=OPERATE)
 """Test whether a target answers, without giving it work."""
 ROLL_BACK_PUBLICATION: Final = Step(name="publication.roll_back", verbs=RELEASE)
@@ -158,13 +158,13 @@ CREATE_SUBSCRIPTION: Final = Step(name="subscription.create", verbs=OPERATE)
 EDIT_SUBSCRIPTION: Final = Step(name="subscription.edit", verbs=OPERATE, version=CHECKED)
 """Change which events a target gets, or where it is; rotate its secret."""
 DELETE_SUBSCRIPTION: Final = Step(name="subscription.delete", verbs=OPERATE)
-"""Stop telling a target. What waits is dropped."""
+"""Delete a subscription. Messages that wait are dropped."""
 TEST_SUBSCRIPTION: Final = Step(name="subscription.test", verbs=OPERATE)
 """Send a test message to a target."""
 SKIP_NOTICE: Final = Step(name="subscription.skip", verbs=OPERATE)
-"""Give up the first message that waits, with a reason."""
+"""Skip the first message that waits, with a reason."""
 REPLAY_NOTICES: Final = Step(name="subscription.replay", verbs=OPERATE)
-"""Send again what happened after a position of the log."""
+"""Send the events after a log position again."""
 
 # access
 ADD_USER: Final = Step(name="user.add", verbs=ADMINISTER)
@@ -210,17 +210,17 @@ HOLD_CHANNEL: Final = Step(name="channel.hold", verbs=STOP_CHANNEL, urgent=True)
 UNHOLD_CHANNEL: Final = Step(name="channel.unhold", verbs=STOP_CHANNEL)
 """Release the hold on a channel."""
 PROTECT_CHANNEL: Final = Step(name="channel.protect", verbs=RELEASE)
-"""Protect a channel, change how it is protected, or protect it no longer."""
+"""Protect a channel, change its protection, or remove it."""
 APPROVE_REQUEST: Final = Step(name="request.approve", verbs=APPROVE)
 """Approve a request on a protected channel. The last approval carries it out."""
 REJECT_REQUEST: Final = Step(name="request.reject", verbs=APPROVE)
 """Reject a request on a protected channel, with a reason."""
 WITHDRAW_REQUEST: Final = Step(name="request.withdraw", verbs=READ)
-"""Take a request of your own back."""
+"""Withdraw your own request."""
 RUN_REQUEST: Final = Step(name="request.run", verbs=(Verb.RELEASE, Verb.APPROVE))
 """Carry out a request that enough people have approved."""
 REVIEW_REQUEST: Final = Step(name="request.review", verbs=APPROVE)
-"""Say whether what another person did with break-glass was right."""
+"""Accept or dispute what another person did with break-glass."""
 BREAK_GLASS: Final = Step(name="channel.break-glass", verbs=EMERGENCY)
 """Do at once what needs a second person on a protected channel. It is reviewed later."""
 START_FREEZE: Final = Step(name="freeze.start", verbs=OPERATE, urgent=True)
@@ -256,7 +256,7 @@ CREATE_JOIN_TOKEN: Final = Step(name="join.create", verbs=OPERATE)
 DELETE_JOIN_TOKEN: Final = Step(name="join.delete", verbs=OPERATE)
 """Delete a join token. The hosts that it enrolled stay."""
 
-# What a second person must agree to.
+# The steps by which a second person approves something.
 APPROVALS: Final = (APPROVE_REVISION, CARRY_OUT_DELETION, APPROVE_REQUEST, REVIEW_REQUEST)
 
 STEPS: Final = _steps(

@@ -1,7 +1,7 @@
 """The policy of a channel that is created without one: a careful one, written out in full.
 
-The defaults of ``ChannelPolicy`` say what an absent member of a stored policy means, so they never
-change. What a new channel gets is decided here instead, where a policy comes in.
+The defaults of ``ChannelPolicy`` define what an absent member of a stored policy means, so they
+never change. This module decides instead what a new channel gets, where a policy is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEFAULT_POLICY: Final = ChannelPolicy(
 
 
 def example() -> dict[str, Any]:
-    """The default policy as a person would write it, with every member that it decides."""
+    """Return the default policy as a person would write it, with every member that it sets."""
     waves = []
     for wave in DEFAULT_WAVES:
         size = {"count": wave.count, "percent": wave.percent}

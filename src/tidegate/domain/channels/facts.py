@@ -16,7 +16,7 @@ from tidegate.kernel import tags, vocabulary
 
 
 class WaveSpec(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Which hosts get a release together: those of a selector, or a share or number of them.
+    """Which hosts get a release together: by selector, share or number.
 
     A host goes with the first wave that takes it. A host that no wave takes gets no order.
     """
@@ -179,7 +179,7 @@ class ChannelDeleted(ChannelFact, frozen=True, kw_only=True):
 
 
 class ChannelHeld(ChannelFact, frozen=True, kw_only=True):
-    """No promotion and no order on this channel, until it is let go."""
+    """No promotion and no order on this channel until the hold is released."""
 
     reason: str
 
@@ -189,8 +189,8 @@ class ChannelUnheld(ChannelFact, frozen=True, kw_only=True):
 
 
 class ChannelProtection(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """That a channel is protected: how many others must agree to what moves it forward, loosens it
-    or bypasses something.
+    """How many other people must approve what promotes, loosens or bypasses something on a
+    protected channel.
     """
 
     approvals: int = 1
@@ -209,7 +209,7 @@ class ChannelProtectionSet(ChannelFact, frozen=True, kw_only=True):
 
 
 class QuarantineLifted(ChannelFact, frozen=True, kw_only=True):
-    """Somebody looked, and the closure may be dispatched again."""
+    """An operator allows the closure to be dispatched again."""
 
     closure_hash: str
     reason: str
@@ -231,7 +231,7 @@ class FreezeEnded(Struct, frozen=True, omit_defaults=True, kw_only=True):
     operator: str
     reason: str
     at: datetime
-    channels: Annotated[tuple[str, ...], tags.Untagged()] = ()  # those that it froze; none: all
+    channels: Annotated[tuple[str, ...], tags.Untagged()] = ()  # frozen channels; none: all
 
 
 class EdgeRequires(StrEnum):
@@ -248,7 +248,7 @@ class EdgeRequires(StrEnum):
 
 
 class ChannelEdge(Struct, frozen=True):
-    """A channel that comes first. Stored in full: no member is left out because it is usual."""
+    """A channel that comes first. Stored in full: members at their default are stored too."""
 
     channel: str
     """The channel that comes first. It must exist, and channels may not wait for each other in a

@@ -14,8 +14,8 @@ from tidegate.domain.rollouts import facts as rollout_facts, names
 from tidegate.domain.windows.facts import WindowDeleted, WindowSet, WindowSpec
 from tidegate.kernel import folds, model
 
-FREEZES_MAX = 100  # of one channel at a time, and of all channels: each is in all copies
-WINDOWS_MAX = 8  # that name one channel, and as many of all channels: 16 cover one at most
+FREEZES_MAX = 100  # of one channel, and of all channels: each copy holds all of these
+WINDOWS_MAX = 8  # that name one channel, and as many for all channels: at most 16 cover one
 
 
 _REASONS = {
@@ -40,8 +40,9 @@ def _channel_ids(event: transitions.ChannelEvent | ReleaseRetired) -> tuple[str,
 def step_channel(
     row: rows.Channel | None, event: transitions.ChannelEvent | ReleaseRetired, now: datetime
 ) -> tuple[rows.Channel | None, tuple[RollbackRungsChanged, ...]]:
-    """The machine's step, and what it changes for the releases of the ladder. A scope that is
-    retired goes back to nothing. Raises: as ``step``.
+    """Step the machine, and mark what changes for the releases of the ladder.
+
+    The row of a retired scope is removed. Raises: as ``step``.
     """
     if not isinstance(event, ReleaseRetired):
         after = machine.step(row, event, now)
@@ -148,8 +149,9 @@ Shown = host_facts.RollbackComplete | host_facts.RollbackFailed | host_facts.Dea
 
 
 def _quarantine_ids(fact: Shown | facts.QuarantineLifted) -> tuple[str, ...]:
-    """A host that had left its rollout's count shows nothing about the closure: its failure was
-    allowed for. Its facts name no closure.
+    """Return the quarantine rows that a fact changes.
+
+    A host that no longer counts in its rollout names no closure: its failure was tolerated.
     """
     match fact:
         case facts.QuarantineLifted(channel=channel, closure_hash=closure_hash):
@@ -171,7 +173,7 @@ def _quarantine_ids(fact: Shown | facts.QuarantineLifted) -> tuple[str, ...]:
 def step_quarantine(
     row: rows.Quarantined | None, fact: Shown | facts.QuarantineLifted, now: datetime
 ) -> rows.Quarantined | None:
-    """The first fact that shows it makes the row, so the row is born by the lowest of them."""
+    """Quarantine the closure. The first fact that shows the failure makes the row."""
     if isinstance(fact, facts.QuarantineLifted):
         return None
     if row is not None:

@@ -4,8 +4,8 @@
     left    an operator rolled the channel back from it since that success
 
 A rollback takes the first rung that is not what the channel wants now, was not left, is not
-quarantined here and still exists. So two rollbacks in a row go further back, and none returns to
-a release that somebody went away from. The first rungs are protected from deletion.
+quarantined here and still exists. So two rollbacks in a row go further back, and none returns to a
+release that an operator rolled back from. The first rungs are protected from deletion.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tidegate.domain.releases.facts import RollbackRungsChanged
 from tidegate.domain.rollouts import facts, names, states
 from tidegate.domain.times import describe_time
 
-RUNGS_MAX = 20  # of one channel: older successes are forgotten
-PROTECTED_MAX = 3  # rungs that are not deleted: a rollback may have to skip some of them
+RUNGS_MAX = 20  # of one channel; older successes are dropped
+PROTECTED_MAX = 3  # rungs kept from deletion: a rollback may skip some of them
 
 
 class JudgedRung(Struct, frozen=True):
-    """A rung, and why a rollback does not take it by itself; empty: it may."""
+    """A rung, and why a rollback skips it; empty: it does not."""
 
     rung: rows.Rung
     skipped: str
@@ -34,7 +34,7 @@ class JudgedRung(Struct, frozen=True):
 def add_success(
     ladder: tuple[rows.Rung, ...], fact: facts.RolloutConcluded
 ) -> tuple[rows.Rung, ...]:
-    """The ladder after a rollout ended. A success puts its release on top, whatever was before."""
+    """Return the ladder after a rollout ended. A success puts its release on top."""
     if fact.outcome is not states.Outcome.SUCCEEDED:
         return ladder
     rung = rows.Rung(
@@ -49,7 +49,7 @@ def add_success(
 
 
 def mark_left(ladder: tuple[rows.Rung, ...], fact: facts.RolloutOpened) -> tuple[rows.Rung, ...]:
-    """The ladder after a rollout opened: what a rollback goes away from is marked."""
+    """Return the ladder after a rollout opened. A rollback marks the release that it leaves."""
     if fact.rollback_of is None:
         return ladder
     return tuple(
@@ -66,7 +66,7 @@ def mark_left(ladder: tuple[rows.Rung, ...], fact: facts.RolloutOpened) -> tuple
 
 
 def list_protected(channel: rows.Channel | None) -> tuple[str, ...]:
-    """The releases that rollbacks of the channel would take next, quarantined or not."""
+    """List the releases that the channel's next rollbacks would take, quarantined or not."""
     if channel is None:
         return ()
     newest = channel.newest_rollout_id
@@ -78,7 +78,7 @@ def list_protected(channel: rows.Channel | None) -> tuple[str, ...]:
 def changed_rungs(
     before: rows.Channel | None, after: rows.Channel | None, at: datetime
 ) -> tuple[RollbackRungsChanged, ...]:
-    """What to say when other releases than before are protected."""
+    """Return the facts to record when other releases than before are protected."""
     old, new = list_protected(before), list_protected(after)
     channel = after or before
     if set(old) == set(new) or channel is None:
@@ -93,8 +93,9 @@ def changed_rungs(
 
 
 def list_late_targets(channel: rows.Channel) -> tuple[rows.Rung | str, ...]:
-    """What hosts that come late may join, the best first: the rungs that nobody rolled back from;
-    on a channel on which nothing succeeded yet, its newest rollout if that is through.
+    """List what late hosts may join, the best first: the rungs that no operator rolled back from.
+
+    If nothing succeeded on the channel yet, it is the newest rollout, once that is completed.
     """
     if channel.ladder:
         return tuple(rung for rung in channel.ladder if rung.left_at is None)
@@ -113,7 +114,7 @@ def judge_ladder(
     pinnable: Collection[str],
     name_of: Callable[[str], str | None] = lambda user_id: user_id,
 ) -> tuple[JudgedRung, ...]:
-    """Each rung, and why a rollback skips it.
+    """Judge each rung: why a rollback skips it, or that it does not.
 
     ``wanted`` is what the channel is pinned to, ``quarantined`` is by digest, and ``pinnable`` are
     the releases of the ladder that still exist.
@@ -135,12 +136,12 @@ def judge_ladder(
 
 
 def choose_rung(judged: tuple[JudgedRung, ...]) -> rows.Rung | None:
-    """What a rollback takes by itself."""
+    """Return the rung that a rollback takes unless a release is named."""
     return next((item.rung for item in judged if not item.skipped), None)
 
 
 def demand_rung(channel: rows.Channel, wanted: str | None, release_id: str) -> rows.Rung:
-    """The rung that somebody names: any release with a success here, but what is wanted now.
+    """Return the rung of a named release: any with a success here, except what is wanted now.
 
     Raises:
         NotOnLadder.

@@ -1,10 +1,10 @@
-"""A channel as a pure function of what happened to it: which of its rollouts counts.
+"""A channel as a pure function of what happened to it: which of its rollouts is current.
 
     absent ──created──▶ idle ──opened──▶ busy ──superseded, pruned──▶ idle
                           └──deleted──▶ absent ◀──deleted──┘
 
-Busy is a channel whose newest rollout is not superseded or pruned; Terminal, Reverted and Failed
-ones count too. Opening on a busy channel is refused: the old rollout's end goes first.
+A channel is busy if its newest rollout is not superseded or pruned; this includes Terminal,
+Reverted and Failed ones. Opening on a busy channel is refused: the old rollout must end first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def state_of(channel: rows.Channel | None) -> states.ChannelState:
 def step(
     channel: rows.Channel | None, event: transitions.ChannelEvent, now: datetime
 ) -> rows.Channel | None:
-    """The channel after ``event``; None: it does not exist.
+    """Return the channel after ``event``; None: it does not exist.
 
     Raises:
         IllegalTransition: the table has no such pair. SupersessionExpected. ChannelOnHold.
@@ -58,7 +58,7 @@ def step(
         case facts.ChannelDeleted():
             return None
         case facts.ChannelEdited():
-            return _edited(channel, event)
+            return _edit(channel, event)
         case facts.ChannelHeld(operator=operator, reason=reason, at=at):
             return replace(channel, held_at=at, held_by=operator, held_reason=reason)
         case facts.ChannelUnheld():
@@ -66,11 +66,11 @@ def step(
         case facts.ChannelProtectionSet(protection=protection):
             return replace(channel, protection=protection)
         case rollout_facts.RolloutOpened():
-            return _opened(channel, event)
+            return _open(channel, event)
         case rollout_facts.SuccessorOpened(superseded_rollout_id=rollout_id):
-            return _without(channel, rollout_id)
+            return _forget_active(channel, rollout_id)
         case rollout_facts.RolloutTransitioned():
-            return _transitioned(channel, event)
+            return _transition(channel, event)
         case rollout_facts.RolloutConcluded():
             known = channel.outcomes.get(event.outcome.value, 0)
             return replace(
@@ -82,8 +82,8 @@ def step(
             raise IllegalTransition("channel", state, type(event).__name__)
 
 
-def _edited(channel: rows.Channel, event: facts.ChannelEdited) -> rows.Channel:
-    """What the policy does by itself, it does for the person who switched that on."""
+def _edit(channel: rows.Channel, event: facts.ChannelEdited) -> rows.Channel:
+    """Edit the channel. Automatic promotion acts for the person who turned it on."""
     promoter = channel.auto_promote_by or event.operator
     returner = channel.auto_rollback_by or event.operator
     return replace(
@@ -95,13 +95,13 @@ def _edited(channel: rows.Channel, event: facts.ChannelEdited) -> rows.Channel:
     )
 
 
-def _opened(channel: rows.Channel, event: rollout_facts.RolloutOpened) -> rows.Channel:
+def _open(channel: rows.Channel, event: rollout_facts.RolloutOpened) -> rows.Channel:
     active = channel.active_rollout_id
     if active == event.rollout_id:
         return channel
     if active is not None:
         raise refusals.SupersessionExpected(channel.channel, active)
-    # A rollback opens on a held channel, too: its orders wait until the hold is released.
+    # A rollback also opens on a held channel: its orders wait until the hold is released.
     if channel.held_at is not None and event.rollback_of is None:
         raise refusals.ChannelOnHold(channel.channel, channel.held_by, channel.held_reason)
     return replace(
@@ -113,20 +113,20 @@ def _opened(channel: rows.Channel, event: rollout_facts.RolloutOpened) -> rows.C
     )
 
 
-def _without(channel: rows.Channel, rollout_id: str) -> rows.Channel:
+def _forget_active(channel: rows.Channel, rollout_id: str) -> rows.Channel:
     if channel.active_rollout_id != rollout_id:
         return channel
     return replace(channel, active_rollout_id=None)
 
 
-def _transitioned(channel: rows.Channel, event: rollout_facts.RolloutTransitioned) -> rows.Channel:
+def _transition(channel: rows.Channel, event: rollout_facts.RolloutTransitioned) -> rows.Channel:
     rollout_id = event.rollout_id
     if event.to in _OVER:
-        channel = _without(channel, rollout_id)
+        channel = _forget_active(channel, rollout_id)
     if event.to is rollout_states.RolloutState.TERMINAL:
         ref = names.ref_of(rollout_id)
         channel = replace(channel, terminal_rollout_id=rollout_id, terminal_ref=ref)
-    # A rollout is pruned long after it let the channels behind it go: that stays as it was.
+    # Pruning comes long after the edges of later channels opened. They stay open.
     if (
         channel.newest_rollout_id == rollout_id
         and event.to is not rollout_states.RolloutState.PRUNED

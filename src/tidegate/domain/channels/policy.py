@@ -1,6 +1,6 @@
-"""Whether a channel's policy can be carried out at all, whatever hosts it will meet.
+"""Whether a channel's policy can work at all, whatever hosts it will apply to.
 
-Every fault is found in one look, each with its path, such as ``waves[1].percent``.
+All faults are found at once, each with its path, such as ``waves[1].percent``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.domain.fleet.selectors import check_host_id, parse
 from tidegate.domain.releases import from_packages, slices
 from tidegate.errors import TidegateError
 
-if TYPE_CHECKING:  # channels' slices ask this module, so it may not wait for them
+if TYPE_CHECKING:  # the slices of channels import this module, so it cannot import them
     from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, WaveSpec
 
 WAVES_MAX = 32  # a rollout counts each of them in one row
@@ -26,7 +26,7 @@ HOST_EDGES_MAX = 1_000
 CHANNEL_EDGES_MAX = 16
 WAVE_NAME_CHARS_MAX = 63
 SECONDS_MAX = 10 * 366 * 86_400
-FAULTS_MAX = 50  # that one look at a policy names
+FAULTS_MAX = 50  # reported for one policy
 
 _TIMES = (
     *("sustained_failure_seconds", "ack_seconds", "activation_seconds", "topology_seconds"),
@@ -36,7 +36,7 @@ _TIMES = (
 
 
 class PolicyFinding(Struct, frozen=True):
-    """Something about a policy that a person should know, and where it is."""
+    """Something about a policy that a person should know, and its path."""
 
     path: str
     sentence: str
@@ -48,21 +48,21 @@ def check_policy(channel: str, policy: ChannelPolicy) -> None:
 
 
 def refuse(faults: Iterable[PolicyFinding]) -> None:
-    """Raises: MalformedPolicy: there is a fault; it names all of them."""
-    said = tuple(fault.sentence for fault in islice(faults, FAULTS_MAX))
-    if said:
-        raise MalformedPolicy(" ".join(said), faults=said)
+    """Raises: MalformedPolicy: there are faults; it names all of them."""
+    sentences = tuple(fault.sentence for fault in islice(faults, FAULTS_MAX))
+    if sentences:
+        raise MalformedPolicy(" ".join(sentences), faults=sentences)
 
 
 def policy_faults(channel: str | None, policy: ChannelPolicy) -> Iterator[PolicyFinding]:
-    """What is wrong with a policy by itself; None: of a channel that is not known yet."""
+    """Return the faults of a policy by itself; None: of a channel that is not known yet."""
     for name in _TIMES:
-        yield from _outside(name, getattr(policy, name), 0, SECONDS_MAX)
-    yield from _too_many("waves", len(policy.waves), WAVES_MAX)
+        yield from _check_range(name, getattr(policy, name), 0, SECONDS_MAX)
+    yield from _check_count("waves", len(policy.waves), WAVES_MAX)
     for place, wave in enumerate(policy.waves):
         yield from _wave_faults(f"waves[{place}]", wave)
-    yield from _named_twice(wave_names(policy))
-    yield from _too_many("edges", len(policy.edges), CHANNEL_EDGES_MAX)
+    yield from _check_names(wave_names(policy))
+    yield from _check_count("edges", len(policy.edges), CHANNEL_EDGES_MAX)
     before = [edge.channel for edge in policy.edges]
     for place, edge in enumerate(policy.edges):
         yield from _edge_faults(f"edges[{place}]", edge, before.index(edge.channel) < place)
@@ -71,23 +71,24 @@ def policy_faults(channel: str | None, policy: ChannelPolicy) -> Iterator[Policy
     if policy.auto_promote and not any(edge.require == "succeeded" for edge in policy.edges):
         yield PolicyFinding("auto_promote", "auto_promote needs an edge that asks for success.")
     yield from _host_edge_faults(policy)
-    yield from _refused("operations", slices.check_operations, policy.operations)
+    yield from _check_with("operations", slices.check_operations, policy.operations)
 
 
 def _host_edge_faults(policy: ChannelPolicy) -> Iterator[PolicyFinding]:
-    yield from _too_many("host_edges", len(policy.host_edges), HOST_EDGES_MAX)
+    yield from _check_count("host_edges", len(policy.host_edges), HOST_EDGES_MAX)
     edges: dict[str, list[str]] = defaultdict(list)
     for place, edge in enumerate(policy.host_edges):
         edges[edge.before].append(edge.after)
         for name, host_id in (("before", edge.before), ("after", edge.after)):
-            yield from _refused(f"host_edges[{place}].{name}", check_host_id, host_id)
+            yield from _check_with(f"host_edges[{place}].{name}", check_host_id, host_id)
     if ring := cycle(edges):
         yield PolicyFinding("host_edges", f"Hosts wait for each other: {' → '.join(ring)}.")
 
 
 def check_named(policy: ChannelPolicy, hosts: Iterable[Host]) -> None:
-    """That host edges name hosts: of this fleet, in whatever state. No host's row ever goes, so
-    what was right once stays right.
+    """Check that host edges name hosts of this fleet, in any state.
+
+    Rows of hosts are never deleted, so a correct name stays correct.
 
     Raises:
         MalformedPolicy.
@@ -96,7 +97,7 @@ def check_named(policy: ChannelPolicy, hosts: Iterable[Host]) -> None:
 
 
 def unknown_hosts(policy: ChannelPolicy, hosts: Iterable[Host]) -> Iterator[PolicyFinding]:
-    """The host edges that name what was never a host."""
+    """Return the host edges that name a host that never existed."""
     if not policy.host_edges:
         return
     known = {host.host_id for host in hosts}
@@ -112,8 +113,10 @@ def unknown_hosts(policy: ChannelPolicy, hosts: Iterable[Host]) -> Iterator[Poli
 def check_edges(
     scopes: Iterable[ChannelScope], channel: str, package: str, edges: Iterable[ChannelEdge]
 ) -> None:
-    """That a channel may wait for these: they exist, none waits for it in turn, and a release of
-    its package can succeed there.
+    """Check that a channel may wait for these channels.
+
+    They must exist, must not wait for it in turn, and a release of its package must be able to
+    succeed there.
 
     Raises:
         MalformedPolicy.
@@ -124,7 +127,7 @@ def check_edges(
 def edge_faults(
     scopes: Iterable[ChannelScope], channel: str, package: str, edges: Iterable[ChannelEdge]
 ) -> Iterator[PolicyFinding]:
-    """The edges that this channel can't have beside the other channels."""
+    """Return the edges that are impossible next to the edges of other channels."""
     known = {scope.channel: scope for scope in scopes}
     before = []
     for place, edge in enumerate(edges):
@@ -148,19 +151,19 @@ def edge_faults(
 
 
 def wave_names(policy: ChannelPolicy) -> tuple[str, ...]:
-    """The waves' names; one without is called by its place in the policy."""
+    """Return the waves' names; a wave without one is named by its position."""
     return tuple(wave.name or default_wave_name(place) for place, wave in enumerate(policy.waves))
 
 
 def default_wave_name(place: int) -> str:
-    """What a wave without a name is called. People count from 1."""
+    """Return the name of a wave without one, counted from 1."""
     return f"wave-{place + 1}"
 
 
 def cycle(edges: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
-    """Some ring among these edges, its first member again at its end; none: ().
+    """Return some cycle among these edges, with its first member repeated at its end; none: ().
 
-    Takes away what nothing leads to until only rings, and what hangs behind them, are left.
+    It removes what nothing leads to, until only cycles and what follows them are left.
     """
     before: dict[str, set[str]] = {}
     for start, ends in edges.items():
@@ -180,7 +183,7 @@ def cycle(edges: Mapping[str, Iterable[str]]) -> tuple[str, ...]:
         return ()
     walk = [min(before)]
     while walk[-1] not in walk[:-1]:
-        walk.append(min(before[walk[-1]]))  # backwards: all that is left has something before it
+        walk.append(min(before[walk[-1]]))  # backwards: each remaining one has a predecessor
     ring = walk[walk.index(walk[-1]) :]
     return tuple(reversed(ring))
 
@@ -192,20 +195,20 @@ def _wave_faults(path: str, wave: WaveSpec) -> Iterator[PolicyFinding]:
             f"{path}.name is {wave.name[:WAVE_NAME_CHARS_MAX]!r}; "
             f"allowed are at most {WAVE_NAME_CHARS_MAX} printable characters.",
         )
-    yield from _refused(f"{path}.selector", parse, wave.selector)
+    yield from _check_with(f"{path}.selector", parse, wave.selector)
     if wave.percent is not None and wave.count is not None:
         yield PolicyFinding(path, f"{path} has percent and count; use one.")
-    yield from _outside(f"{path}.percent", wave.percent, 1, 100)
-    yield from _outside(f"{path}.count", wave.count, 1, None)
-    yield from _outside(f"{path}.failures_max", wave.failures_max, 0, None)
-    yield from _outside(f"{path}.failures_max_percent", wave.failures_max_percent, 0, 100)
-    yield from _outside(f"{path}.converged_min", wave.converged_min, 0, None)
-    yield from _outside(f"{path}.success_percent", wave.success_percent, 1, 100)
-    yield from _outside(f"{path}.soak_seconds", wave.soak_seconds, 0, SECONDS_MAX)
-    yield from _outside(f"{path}.delay_seconds", wave.delay_seconds, 0, SECONDS_MAX)
+    yield from _check_range(f"{path}.percent", wave.percent, 1, 100)
+    yield from _check_range(f"{path}.count", wave.count, 1, None)
+    yield from _check_range(f"{path}.failures_max", wave.failures_max, 0, None)
+    yield from _check_range(f"{path}.failures_max_percent", wave.failures_max_percent, 0, 100)
+    yield from _check_range(f"{path}.converged_min", wave.converged_min, 0, None)
+    yield from _check_range(f"{path}.success_percent", wave.success_percent, 1, 100)
+    yield from _check_range(f"{path}.soak_seconds", wave.soak_seconds, 0, SECONDS_MAX)
+    yield from _check_range(f"{path}.delay_seconds", wave.delay_seconds, 0, SECONDS_MAX)
 
 
-def _named_twice(names: tuple[str, ...]) -> Iterator[PolicyFinding]:
+def _check_names(names: tuple[str, ...]) -> Iterator[PolicyFinding]:
     for place, name in enumerate(names):
         if (first := names.index(name)) < place:
             yield PolicyFinding(
@@ -216,7 +219,7 @@ def _named_twice(names: tuple[str, ...]) -> Iterator[PolicyFinding]:
 def _edge_faults(path: str, edge: ChannelEdge, is_repeated: bool) -> Iterator[PolicyFinding]:
     if is_repeated:
         yield PolicyFinding(path, f"{path} names {edge.channel} a second time.")
-    yield from _outside(f"{path}.soak_seconds", edge.soak_seconds, 0, SECONDS_MAX)
+    yield from _check_range(f"{path}.soak_seconds", edge.soak_seconds, 0, SECONDS_MAX)
     if edge.soak_seconds and edge.require == "idle":
         yield PolicyFinding(
             f"{path}.soak_seconds",
@@ -225,19 +228,21 @@ def _edge_faults(path: str, edge: ChannelEdge, is_repeated: bool) -> Iterator[Po
         )
 
 
-def _outside(path: str, found: int | None, least: int, most: int | None) -> Iterator[PolicyFinding]:
+def _check_range(
+    path: str, found: int | None, least: int, most: int | None
+) -> Iterator[PolicyFinding]:
     if found is not None and (found < least or (most is not None and found > most)):
         allowed = f"{least} to {most}" if most is not None else f"{least} or more"
         yield PolicyFinding(path, f"{path} is {found}; allowed is {allowed}.")
 
 
-def _too_many(path: str, found: int, allowed: int) -> Iterator[PolicyFinding]:
+def _check_count(path: str, found: int, allowed: int) -> Iterator[PolicyFinding]:
     if found > allowed:
         yield PolicyFinding(path, f"{path} has {found} entries; allowed are {allowed}.")
 
 
-def _refused(path: str, check: Callable[..., Any], *given: Any) -> Iterator[PolicyFinding]:
-    """What another part of the domain says no to, as a fault of the policy."""
+def _check_with(path: str, check: Callable[..., Any], *given: Any) -> Iterator[PolicyFinding]:
+    """Turn a refusal of another part of the domain into a fault of the policy."""
     try:
         check(*given)
     except TidegateError as error:

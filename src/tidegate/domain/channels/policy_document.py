@@ -1,6 +1,6 @@
 """A policy as JSON: read member by member, completed with defaults, written out, compared.
 
-A member that is wrong takes its default while the rest is read, so that one look names every fault.
+A wrong member takes its default while the rest is read, so that all faults are found at once.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from msgspec import UNSET, Struct, inspect, structs
 from tidegate.domain.channels import default_policy, facts
 from tidegate.domain.channels.policy import FAULTS_MAX, PolicyFinding
 
-FOUND_CHARS_MAX = 60  # of a value that is shown as wrong
+FOUND_CHARS_MAX = 60  # of a wrong value in a message
 DOCUMENT: Final = "the policy"
-COMPLETED: Final = ("waves", "offline_grace_seconds")  # what DEFAULT_POLICY decides, if left out
+COMPLETED: Final = ("waves", "offline_grace_seconds")  # taken from DEFAULT_POLICY if omitted
 
 
 class PolicyRead(Struct, frozen=True):
-    """A policy from a document, and what could not be read of it."""
+    """A policy from a document, and the faults of the document."""
 
     policy: facts.ChannelPolicy
     faults: tuple[PolicyFinding, ...]
-    completed: tuple[str, ...]  # members that were left out and got their value from the default
+    completed: tuple[str, ...]  # omitted members that got their value from the default
 
 
 class PolicyChange(Struct, frozen=True):
@@ -52,7 +52,7 @@ def read_policy(document: Any) -> PolicyRead:
 
 
 def _read(found: Any, kind: inspect.Type, path: str, faults: list[PolicyFinding]) -> Any:
-    """The value of this type, or UNSET and a fault."""
+    """Read the value as this type; return UNSET and a fault if it does not fit."""
     match kind:
         case inspect.StructType() if isinstance(found, dict):
             return _read_struct(found, kind, path, faults)
@@ -73,7 +73,7 @@ def _read_struct(
     known = {member.name: member for member in kind.fields}
     for name in found:
         if name not in known:
-            faults.append(_unknown(str(name), tuple(known), path))
+            faults.append(_check_unknown(str(name), tuple(known), path))
     members: dict[str, Any] = {}
     is_whole = True
     for name, member in known.items():
@@ -88,12 +88,12 @@ def _read_struct(
     return kind.cls(**members) if is_whole else UNSET
 
 
-def _unknown(name: str, known: tuple[str, ...], path: str) -> PolicyFinding:
+def _check_unknown(name: str, known: tuple[str, ...], path: str) -> PolicyFinding:
     name = name[:FOUND_CHARS_MAX]
     close = get_close_matches(name, known, n=1)
-    said = f"did you mean {close[0]}?" if close else f"its members are {', '.join(known)}."
+    hint = f"did you mean {close[0]}?" if close else f"its members are {', '.join(known)}."
     place = f"{path}.{name}" if path else name
-    return PolicyFinding(place, f"There is no member {name} in {path or DOCUMENT}; {said}")
+    return PolicyFinding(place, f"There is no member {name} in {path or DOCUMENT}; {hint}")
 
 
 def _read_scalar(
@@ -105,31 +105,31 @@ def _read_scalar(
             values = {str(one.value): one for one in choices}
             if isinstance(found, str) and found in values:
                 return values[found]
-            said = f"allowed are {', '.join(values)}"
+            hint = f"allowed are {', '.join(values)}"
         case inspect.BoolType():
             if isinstance(found, bool):
                 return found
-            said = f"{allowed}true or false"
+            hint = f"{allowed}true or false"
         case inspect.IntType():
             if isinstance(found, int) and not isinstance(found, bool):
                 return found
             if isinstance(found, str):
-                found = f'"{found}"'  # with its quotes: 6 would look right
-            said = f"{allowed}an integer"
+                found = f'"{found}"'  # with quotes: without them "6" would look like a number
+            hint = f"{allowed}an integer"
         case inspect.StrType():
             if isinstance(found, str):
                 return found
-            said = f"{allowed}a text"
+            hint = f"{allowed}a text"
         case inspect.VarTupleType():
-            said = f"{allowed}a list"
+            hint = f"{allowed}a list"
         case _:
-            said = f"{allowed}an object"
+            hint = f"{allowed}an object"
     place = path or "The policy"
-    faults.append(PolicyFinding(path, f"{place} is {_shown(found)}; {said}{more}."))
+    faults.append(PolicyFinding(path, f"{place} is {_show(found)}; {hint}{more}."))
     return UNSET
 
 
-def _shown(found: Any) -> str:
+def _show(found: Any) -> str:
     match found:
         case str():
             return found[:FOUND_CHARS_MAX] if found.strip() else repr(found[:FOUND_CHARS_MAX])
@@ -144,24 +144,24 @@ def _shown(found: Any) -> str:
     return str(found)[:FOUND_CHARS_MAX]
 
 
-# ── written out, compared ─────────────────────────────────────────────────────────────────────────
+# ── writing and comparing ─────────────────────────────────────────────────────────────────────────
 
 
 def write_out(policy: facts.ChannelPolicy) -> dict[str, Any]:
-    """The policy as JSON with every member, also those that are at their default."""
-    return cast(dict[str, Any], _written(policy))
+    """Write the policy as JSON with every member, including those at their default."""
+    return cast(dict[str, Any], _to_json(policy))
 
 
-def _written(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, Struct):
-        return {item.name: _written(getattr(value, item.name)) for item in structs.fields(value)}
+        return {item.name: _to_json(getattr(value, item.name)) for item in structs.fields(value)}
     if isinstance(value, tuple):
-        return [_written(one) for one in value]
+        return [_to_json(one) for one in value]
     return value.value if isinstance(value, Enum) else value
 
 
 def changes(before: facts.ChannelPolicy, after: facts.ChannelPolicy) -> tuple[PolicyChange, ...]:
-    """What differs between two policies, member by member."""
+    """Compare two policies member by member."""
     return tuple(_changes(write_out(before), write_out(after), ""))
 
 

@@ -1,4 +1,4 @@
-"""What a channel says no with."""
+"""The errors of channels."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ USERS_NAMED_MAX = 10
 
 
 class ChannelNotFound(Formatted, NotFound):
-    """There is no channel of this name."""
+    """There is no channel with this name."""
 
     code = "channel_not_found"
     message = "there is no channel {channel}"
@@ -36,7 +36,7 @@ class ChannelInUse(Refused):
 
 
 class ChannelNameUsed(Formatted, Conflict):
-    """A channel of this name was deleted. Its history keeps the name."""
+    """A channel with this name was deleted; its history keeps the name, so choose another."""
 
     code = "channel_name_used"
     message = "{channel} was deleted, and its history keeps the name; choose another name"
@@ -44,7 +44,7 @@ class ChannelNameUsed(Formatted, Conflict):
 
 
 class ProtectionLoosened(Formatted, Conflict):
-    """What asks for less protection than before takes a second person."""
+    """To loosen the protection of a channel, a second person must approve."""
 
     code = "protection_loosened"
     message = "{channel} would be protected less than before, which takes a second person"
@@ -52,7 +52,7 @@ class ProtectionLoosened(Formatted, Conflict):
 
 
 class FreezeNotFound(Formatted, NotFound):
-    """No freeze of this id holds."""
+    """There is no active freeze with this id."""
 
     code = "freeze_not_found"
     message = "there is no freeze {freeze_id}"
@@ -91,7 +91,7 @@ class PublicationOfChannel(Formatted, Refused):
 
 
 class ChannelExists(Formatted, Conflict):
-    """A channel of this name exists already; edit it, or take another name."""
+    """A channel with this name already exists; edit it, or choose another name."""
 
     code = "channel_exists"
     message = "there is a channel {channel} already"
@@ -99,7 +99,7 @@ class ChannelExists(Formatted, Conflict):
 
 
 class FreezeExists(Formatted, Conflict):
-    """A freeze of this id holds already, and says something else; take another id."""
+    """A freeze with this id already exists with other content; choose another id."""
 
     code = "freeze_exists"
     message = "there is a freeze {freeze_id} already"
@@ -107,7 +107,7 @@ class FreezeExists(Formatted, Conflict):
 
 
 class SupersessionExpected(Formatted, Refused):
-    """The channel has a rollout already; it is superseded first, in the same commit."""
+    """The channel already has a rollout; it must be superseded first, in the same commit."""
 
     code = "supersession_expected"
     message = "{channel} has {active_rollout_id}, which must be superseded first"
@@ -116,7 +116,7 @@ class SupersessionExpected(Formatted, Refused):
 
 
 class WrongPackage(Formatted, Refused):
-    """The channel carries another package than the release is of."""
+    """The release belongs to another package than the channel."""
 
     code = "wrong_package"
     message = "{channel} carries {package}, {release_id} is no release of it"
@@ -126,7 +126,7 @@ class WrongPackage(Formatted, Refused):
 
 
 class AlreadyPromoted(Refused):
-    """The channel's rollout is of this release, and nothing stopped it: there is nothing to do."""
+    """The channel already has a rollout of this release that was not stopped; nothing to do."""
 
     code = "already_promoted"
 
@@ -137,7 +137,7 @@ class AlreadyPromoted(Refused):
 
 
 class ReleaseNotPinned(Refused):
-    """Only what the channel is pinned to can be confirmed with new evidence."""
+    """Only the release that the channel is pinned to can get new evidence."""
 
     code = "release_not_pinned"
 
@@ -152,7 +152,7 @@ class ReleaseNotPinned(Refused):
 
 
 class NothingToGoBackTo(Refused):
-    """No release that succeeded on the channel can be rolled back to."""
+    """There is no release that succeeded on the channel and can be rolled back to."""
 
     code = "nothing_to_go_back_to"
 
@@ -168,7 +168,7 @@ class NothingToGoBackTo(Refused):
 
 
 class NotOnLadder(Refused):
-    """The release never succeeded on the channel, or is what it wants now; promote it instead."""
+    """The release never succeeded on the channel, or is the pinned one; promote it instead."""
 
     code = "not_on_ladder"
 
@@ -182,7 +182,7 @@ class NotOnLadder(Refused):
 
 
 class PlanOutdated(Conflict):
-    """The channel got another rollout since the plan was made; plan again."""
+    """The channel got another rollout after the plan was made; plan again."""
 
     code = "plan_outdated"
 
@@ -196,7 +196,7 @@ class PlanOutdated(Conflict):
 
 
 class MalformedPolicy(Invalid):
-    """A channel's policy cannot be carried out as it is."""
+    """The channel's policy cannot work as it is written."""
 
     code = "malformed_policy"
 
@@ -216,7 +216,9 @@ class ChannelFrozen(Refused):
 
 
 class EdgeClosed(Refused):
-    """The release has not succeeded, or no longer counts as good, on a channel that comes first."""
+    """The release has not succeeded on a channel that comes first, or no longer counts as good
+    there.
+    """
 
     code = "edge_closed"
 

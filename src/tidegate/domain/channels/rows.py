@@ -1,4 +1,4 @@
-"""The rows of channels, of how often a channel came back to a release, and of freezes."""
+"""The rows of channels, incarnations, freezes and quarantines."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from tidegate.kernel import collections as kernel_collections, model
 
 
 class Rung(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A release that succeeded on the channel. The members of ``left`` say that an operator rolled
-    the channel back from it since.
+    """A release that succeeded on the channel.
+
+    The members of ``left`` record that an operator rolled the channel back from it since.
     """
 
     release_id: str
     digest: str
     rollout_id: str  # of its newest success
     succeeded_at: datetime
-    hosts: int = 0  # that converged in that rollout
+    hosts: int = 0  # hosts that converged in that rollout
     left_at: datetime | None = None
     left_by: str | None = None
     left_reason: str = ""
@@ -38,13 +39,13 @@ class Channel(Struct, frozen=True, omit_defaults=True, kw_only=True):
     held_reason: str | None = None
     active_rollout_id: str | None = None  # the newest one that is not superseded or pruned
     newest_rollout_id: str | None = None
-    newest_state: str | None = None  # of the newest one: what edges look at
-    terminal_rollout_id: str | None = None  # the newest that every host converged on
+    newest_state: str | None = None  # of the newest one, for edges
+    terminal_rollout_id: str | None = None  # the newest one on which every host converged
     terminal_ref: str | None = None
-    ladder: tuple[Rung, ...] = ()  # what succeeded on it; the newest success first
-    outcomes: dict[str, int] = {}  # how many rollouts ended how
+    ladder: tuple[Rung, ...] = ()  # the releases that succeeded on it; the newest success first
+    outcomes: dict[str, int] = {}  # how many rollouts ended with each outcome
     protection: facts.ChannelProtection | None = None  # None: one person may do everything
-    auto_promote_by: str | None = None  # who switched it on; None: it is off
+    auto_promote_by: str | None = None  # who turned it on; None: it is off
     auto_rollback_by: str | None = None
 
 
@@ -57,7 +58,7 @@ class Incarnation(Struct, frozen=True, omit_defaults=True):
 
 
 class Freeze(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A freeze that holds; ended, the row is gone."""
+    """An active freeze. When it ends, the row is removed."""
 
     freeze_id: str
     operator: str
@@ -68,8 +69,10 @@ class Freeze(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ProtectedChannels(Struct, frozen=True, omit_defaults=True):
-    """The channels that are protected now, by name: one row, so that what concerns many channels
-    pins them all at once. It changes only with a protection.
+    """The channels that are protected now, by name.
+
+    It is one row, so that a command on many channels can pin all of them at once. Only a change of
+    a protection changes it.
     """
 
     channels: tuple[str, ...] = ()
@@ -123,8 +126,9 @@ def freeze_key(freeze_id: str) -> model.Key:
 
 
 class Quarantined(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A closure that is not dispatched on the channel again. Born by the rollback that shows it;
-    lifted, the row is gone and the log remembers.
+    """A closure that must not be dispatched on the channel again.
+
+    The rollback that shows the failure makes the row; lifting the quarantine removes it.
     """
 
     channel: str

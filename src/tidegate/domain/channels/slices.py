@@ -1,7 +1,7 @@
 """What operators do to channels: create, edit, hold, freeze, and lift a quarantine.
 
-Whom a channel claims is checked against all hosts by whoever sends the command; it names the
-version of the fleet's row that it saw, so that a claim and a label never cross.
+The sender of a command checks its claim against all hosts. The command names the version of the
+fleet's row that it saw, so that a claim and a label cannot conflict.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ CLOSURE_BYTES_MAX = 256
 APPROVALS_MAX = 5
 REQUEST_SECONDS_MIN = 300
 REQUEST_SECONDS_MAX = 604_800
-FROZEN_MAX = 80  # channels that one freeze names, each a row of its commit; none named: all
+FROZEN_MAX = 80  # channels of one freeze, each a row of its commit; none named: all
 
 
 class CreateChannel(Struct, frozen=True, kw_only=True):
-    """Let a package reach the hosts of a selector."""
+    """Carry a package to the hosts of a selector."""
 
     channel: str
     package: str
     selector: str
     operator: str
     policy: facts.ChannelPolicy = facts.ChannelPolicy()
-    fleet_version: int = 0  # of the fleet's row, when no host was found in two channels
+    fleet_version: int = 0  # of the fleet's row when the claim was checked
 
 
 class EditChannel(Struct, frozen=True, kw_only=True):
-    """Change whom a channel claims or how releases reach them; open rollouts keep their plan."""
+    """Change which hosts a channel claims or its policy; open rollouts keep their plan."""
 
     channel: str
     selector: str
     policy: facts.ChannelPolicy
     operator: str
     fleet_version: int = 0
-    expected_version: int | None = None  # of its row: what the operator changes
+    expected_version: int | None = None  # of its row, as the operator saw it
 
 
 class HoldChannel(Struct, frozen=True, kw_only=True):
-    """No promotion and no order on this channel."""
+    """Allow no promotion and no order on this channel."""
 
     channel: str
     operator: str
@@ -62,7 +62,7 @@ class HoldChannel(Struct, frozen=True, kw_only=True):
 
 
 class UnholdChannel(Struct, frozen=True, kw_only=True):
-    """Let it go."""
+    """Release the hold."""
 
     channel: str
     operator: str
@@ -70,17 +70,17 @@ class UnholdChannel(Struct, frozen=True, kw_only=True):
 
 
 class ProtectChannel(Struct, frozen=True, kw_only=True):
-    """Ask for a second person on this channel, for other ones than before, or no longer."""
+    """Require a second person on this channel, change who that is, or stop requiring one."""
 
     channel: str
     operator: str
     reason: str
     protection: facts.ChannelProtection | None
-    tightens: bool = False  # refused if it asks for less than before
+    tightens: bool = False  # refuse a weaker protection than before
 
 
 class LiftQuarantine(Struct, frozen=True, kw_only=True):
-    """Let a closure be dispatched on the channel again."""
+    """Allow a closure to be dispatched on the channel again."""
 
     channel: str
     closure_hash: str
@@ -89,7 +89,9 @@ class LiftQuarantine(Struct, frozen=True, kw_only=True):
 
 
 class StartFreeze(Struct, frozen=True, kw_only=True):
-    """Dispatch nothing on these channels (none named: on all), until a time or until it ends."""
+    """Dispatch nothing on these channels (none named: on all) until a time, or until it is
+    ended.
+    """
 
     freeze_id: str
     operator: str
@@ -99,7 +101,7 @@ class StartFreeze(Struct, frozen=True, kw_only=True):
 
 
 class EndFreeze(Struct, frozen=True, kw_only=True):
-    """Dispatch again."""
+    """End a freeze."""
 
     freeze_id: str
     operator: str
@@ -107,7 +109,7 @@ class EndFreeze(Struct, frozen=True, kw_only=True):
 
 
 def check_channel(channel: str) -> None:
-    """Raises: InvalidInput: no channel can be called so."""
+    """Raises: InvalidInput: this is not a valid channel name."""
     if not CHANNEL.fullmatch(channel):
         raise InvalidInput(
             f"a channel is called by {CHANNEL.pattern}, found {channel[:80]!r}", field="channel"
@@ -137,7 +139,7 @@ def rows_of_claim(command: CreateChannel | EditChannel) -> tuple[model.Key, ...]
     return channel_rows.channel_key(command.channel), fleet_key()
 
 
-def _claim_seen(command: CreateChannel | EditChannel) -> dict[model.Key, model.Position]:
+def _expect_claim(command: CreateChannel | EditChannel) -> dict[model.Key, model.Position]:
     seen = {fleet_key(): command.fleet_version}
     if isinstance(command, EditChannel) and command.expected_version is not None:
         seen[channel_rows.channel_key(command.channel)] = command.expected_version
@@ -260,7 +262,7 @@ def decide_protection(
 
 
 def loosens(old: facts.ChannelProtection | None, new: facts.ChannelProtection | None) -> bool:
-    """Whether a change of the protection asks for less than before."""
+    """Whether a change makes the protection weaker."""
     if old is None:
         return False
     if new is None or new.approvals < old.approvals:
@@ -370,7 +372,7 @@ create_channel = slices.Slice(
     command=CreateChannel,
     writes=(facts.ChannelCreated,),
     rows=rows_of_claim,
-    expects=_claim_seen,
+    expects=_expect_claim,
     decide=decide_creation,
 )
 edit_channel = slices.Slice(
@@ -378,7 +380,7 @@ edit_channel = slices.Slice(
     command=EditChannel,
     writes=(facts.ChannelEdited,),
     rows=rows_of_claim,
-    expects=_claim_seen,
+    expects=_expect_claim,
     decide=decide_edit,
 )
 hold_channel = slices.Slice(

@@ -1,4 +1,4 @@
-"""Which event is legal in which state of a channel, and where it may lead."""
+"""Which event is legal in which state of a channel, and the next states."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EITHER = _IDLE | _BUSY
 _ABSENT = frozenset({states.ChannelState.ABSENT})
 
 
-# For each state the events that it accepts, and the states that may follow.
+# For each state: the events that it accepts, and the states that may follow.
 TABLE: Final[
     Mapping[states.ChannelState, Mapping[type[Struct], frozenset[states.ChannelState]]]
 ] = {
@@ -61,7 +61,7 @@ TABLE: Final[
         facts.ChannelHeld: _BUSY,
         facts.ChannelUnheld: _BUSY,
         facts.ChannelProtectionSet: _BUSY,
-        # the one that it has, once more; another is SupersessionExpected
+        # the rollout that it has, again; another one is SupersessionExpected
         rollout_facts.RolloutOpened: _BUSY,
         rollout_facts.SuccessorOpened: _EITHER,
         rollout_facts.RolloutTransitioned: _EITHER,

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from tidegate.domain.content import entries, manifests
 
-STEPS_MAX: Final = 4_000_000  # some tenths of a second; a pair of long files took 40 s without it
+STEPS_MAX: Final = 4_000_000  # a few tenths of a second; without it, two long files took 40 s
 
 
 class FileChangeKind(StrEnum):
@@ -24,7 +24,7 @@ class FileChangeKind(StrEnum):
 
 
 class FileDifference(Struct, frozen=True):
-    """One file that is not the same in two revisions."""
+    """One file that differs between two revisions."""
 
     path: str
     what: FileChangeKind
@@ -33,7 +33,7 @@ class FileDifference(Struct, frozen=True):
 
 
 def diff(old: manifests.FileManifest, new: manifests.FileManifest) -> tuple[FileDifference, ...]:
-    """The files that differ, in the order of their paths."""
+    """List the files that differ, in the order of their paths."""
     before, after = old.by_path, new.by_path
     found = []
     for path in sorted(before.keys() | after.keys(), key=str.encode):
@@ -53,18 +53,18 @@ def diff(old: manifests.FileManifest, new: manifests.FileManifest) -> tuple[File
 
 
 class ComparisonBudget:
-    """How much work the line by line comparison of two revisions may take, over all files."""
+    """The number of steps left for the line-by-line comparison of all files of two revisions."""
 
     def __init__(self, steps: int = STEPS_MAX) -> None:
         self.steps = steps
 
 
 class _TooDifferent(Exception):
-    """The comparison would take more steps than there are left."""
+    """The comparison would take more steps than are left in the budget."""
 
 
 class _BoundedMatcher(SequenceMatcher[str]):
-    """``SequenceMatcher`` is quadratic in the lines that moved: this one gives up in time."""
+    """A ``SequenceMatcher``, which is quadratic in moved lines, that stops within the budget."""
 
     a: Sequence[str]
     b2j: dict[str, list[int]]
@@ -88,7 +88,7 @@ class _BoundedMatcher(SequenceMatcher[str]):
 def diff_lines(
     before: Sequence[str], after: Sequence[str], path: str, budget: ComparisonBudget
 ) -> str | None:
-    """A patch in the unified format; None: they are too different to show line by line."""
+    """A patch in the unified format; None if the comparison exceeds the budget."""
     matcher = _BoundedMatcher(before, after, budget)
     try:
         groups = list(matcher.get_grouped_opcodes())
@@ -110,7 +110,7 @@ def diff_lines(
 
 
 def _range(start: int, stop: int) -> str:
-    """A range of lines as the unified format has it: of one line, its number alone."""
+    """Format a range of lines for a unified diff. A single line is its number alone."""
     count = stop - start
     if count == 1:
         return str(start + 1)

@@ -1,4 +1,4 @@
-"""Digests: the name of some bytes, and the name of a whole file set.
+"""Digests of bytes and of whole file sets.
 
     content digest = "sha256:" + hex of SHA-256 over
 
@@ -9,9 +9,8 @@
         hash     8 bytes + 32 bytes  its length, big-endian, then the SHA-256 of the file's bytes,
                                      or of the UTF-8 bytes of the link's target
 
-Every part has a fixed size or says its size before it begins. So these bytes can be read back in
-one way only, and two different file sets never have the same ones, whatever their paths hold.
-
+Every part has a fixed size or is preceded by its size. So the bytes can be parsed in only one way,
+and two different file sets never have the same bytes, whatever their paths contain.
 """
 
 from __future__ import annotations
@@ -28,13 +27,16 @@ DIGEST_PREFIX: Final = "sha256:"
 
 
 def encode(files: Iterable[entries.File]) -> bytes:
-    """The bytes whose SHA-256 names these files. Their paths and hashes must have been checked."""
+    """The bytes whose SHA-256 is the digest of these files.
+
+    The caller must have checked their paths and hashes.
+    """
     ordered = sorted(files, key=lambda file: (file.path.encode(), file.type, file.sha256))
     return FORM + b"".join(map(_entry, ordered))
 
 
 def digest_of(data: bytes) -> str:
-    """The name of these bytes in the blob store."""
+    """The digest of these bytes, their key in the blob store."""
     return DIGEST_PREFIX + sha256(data).hexdigest()
 
 

@@ -9,20 +9,21 @@ from msgspec import Struct
 
 from tidegate.domain.content import links, paths, references, refusals
 
-CONTENT_BYTES_MAX = 2**40  # of a file or a revision; installations allow less: see limits
+CONTENT_BYTES_MAX = 2**40  # of a file or a revision; installations allow less, see limits.py
 HEX_CHARS: Final = 64
 FILE: Final = "f"
 EXECUTABLE: Final = "x"
 LINK: Final = "l"
-IS_EXECUTABLE: Final = {FILE: False, EXECUTABLE: True, LINK: False}  # every type there is
+IS_EXECUTABLE: Final = {FILE: False, EXECUTABLE: True, LINK: False}  # has every type
 
 
 class File(Struct, frozen=True, order=True, omit_defaults=True):
-    """One file: its path, the SHA-256 of its bytes in hex, and their number.
+    """One file: its path, the SHA-256 of its bytes in hex, and its size.
 
-    With a ``link`` it is a symbolic link with this target; ``sha256`` and ``bytes`` are those of
-    the target's text, and no blob holds it. With a ``uri`` it is a reference: its bytes are there,
-    and never in our blob store. An ``executable`` one gets mode 0755 on hosts, all others 0644.
+    With a ``link`` it is a symbolic link to this target; ``sha256`` and ``bytes`` are those of the
+    target's text, and it has no blob. With a ``uri`` it is a reference: hosts fetch its bytes from
+    there, and they are never in our blob store. An ``executable`` file gets mode 0755 on hosts, all
+    others 0644.
     """
 
     path: str

@@ -1,4 +1,4 @@
-"""How much a revision may hold: what an operator chose, below what any installation allows."""
+"""The configured limits on the content of a revision."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ MIB: Final = 1024 * 1024
 
 
 class ContentLimits(Struct, frozen=True, kw_only=True):
-    """Each member is a setting of the server by the same name.
+    """Each field is a setting of the server with the same name.
 
-    They are asked when files arrive. What was stored under larger limits stays as it is.
+    The limits apply when files are uploaded. Content stored under larger limits stays valid.
     """
 
-    file_bytes_max: int = 32 * MIB  # of one file that is kept here
-    revision_bytes_max: int = 32 * MIB  # of all files of a revision that are kept here
-    revision_files_max: int = 10_000  # references count
-    references_bytes_max: int = 1024 * MIB  # of all files of a revision that lie elsewhere
+    file_bytes_max: int = 32 * MIB  # of one stored file
+    revision_bytes_max: int = 32 * MIB  # of all stored files of a revision
+    revision_files_max: int = 10_000  # including references
+    references_bytes_max: int = 1024 * MIB  # of all references of a revision
 
     def check(self, manifest: manifests.FileManifest) -> None:
-        """Raises: ContentTooLarge: names the limit and its setting."""
+        """Raises: ContentTooLarge: its message names the limit and the setting."""
         kept = tuple(file for file in manifest.files if file.is_kept)
         for file in kept:
             self.check_file(file.path, file.bytes)

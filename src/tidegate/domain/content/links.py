@@ -1,13 +1,13 @@
-"""Symbolic links inside a release: relative, and never out of its tree.
+"""Symbolic links inside a release. They are relative and never leave its tree.
 
     bin/app ──▶ ../lib/app-1.2/app        allowed: the target is a file or directory of the tree
     bin/sh  ──▶ /bin/sh                   refused: absolute
     a       ──▶ ../../etc                 refused: leaves the tree
-    a       ──▶ gone                      refused: nothing is there
-    a ──▶ b, b ──▶ a                      refused: a loop, also by way of a directory
+    a       ──▶ gone                      refused: the target does not exist
+    a ──▶ b, b ──▶ a                      refused: a loop, also through a directory
 
-A link is followed here as a host follows it, by the entries of the tree alone. So a host that
-creates exactly these entries has no link that leads anywhere else.
+Links are resolved here as a host resolves them, using only the entries of the tree. So on a host
+that creates exactly these entries, no link leads anywhere else.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Final
 from tidegate.domain.content.refusals import InvalidLink
 
 LINK_BYTES_MAX: Final = 1_024
-FOLLOWED_MAX: Final = 40  # links on one way, as on Linux
+FOLLOWED_MAX: Final = 40  # links in one resolution, as on Linux
 
 Place = tuple[str, ...]  # segments below the root of the tree
 
 
 def check_target(path: str, target: str) -> None:
-    """That a link's target is a relative path as a host writes it. Raises: InvalidLink."""
+    """Check that a link's target is a well-formed relative path. Raises: InvalidLink."""
     try:
         size = len(target.encode())
     except UnicodeEncodeError:
@@ -42,10 +42,10 @@ def check_target(path: str, target: str) -> None:
 
 
 def check_links(paths: Iterable[str], links: Mapping[str, str]) -> None:
-    """That each link leads to a file or directory of the tree, and that no walk through the tree
-    that follows links goes on for ever.
+    """Check that each link leads to a file or directory of the tree, and that a walk through the
+    tree that follows links always ends.
 
-    ``paths``: all entries, links among them; no one lies below another. ``links``: path → target.
+    ``paths`` are all entries including links; none is below another. ``links``: path → target.
 
     Raises:
         InvalidLink.
@@ -63,7 +63,7 @@ def check_links(paths: Iterable[str], links: Mapping[str, str]) -> None:
 
 
 class _Tree:
-    """Files, directories and links by their places."""
+    """Files, directories and links by their paths."""
 
     def __init__(self, paths: Iterable[str], links: Mapping[str, str]) -> None:
         self._links = {self.place_of(path): target for path, target in links.items()}
@@ -77,7 +77,7 @@ class _Tree:
         return tuple(path.split("/"))
 
     def follow(self, path: str, target: str) -> Place:
-        """Where a link leads in the end. Raises: InvalidLink."""
+        """Resolve a link to its final target. Raises: InvalidLink."""
         at, ahead = self.place_of(path)[:-1], _reversed(target)
         followed = 1
         while ahead:
@@ -104,7 +104,7 @@ class _Tree:
         return at
 
     def check_walks(self, linked: Mapping[Place, list[tuple[str, Place]]]) -> None:
-        """That no directory is reached from itself, by way of directories and links.
+        """Check that no directory can be reached from itself through directories and links.
 
         Raises:
             InvalidLink.
@@ -117,7 +117,7 @@ class _Tree:
             below.setdefault(place, []).extend(more)
         done: set[Place] = set()
         under_way: set[Place] = {()}
-        # Each step of the walk: where it is, what is still to be seen there, and the last link.
+        # Each step of the walk: the directory, its remaining entries, and the last link.
         walk: list[tuple[Place, Iterator[tuple[str, Place]], str]] = [((), iter(below[()]), "")]
         while walk:
             place, rest, last_link = walk[-1]
@@ -128,7 +128,7 @@ class _Tree:
                 done.add(place)
                 continue
             link, step = found[0] or last_link, found[1]
-            if step in under_way:  # a directory is never below itself but by a link
+            if step in under_way:  # only a link can lead a directory back to itself
                 target = self._links[self.place_of(link)]
                 raise InvalidLink(link, target, "it leads to a directory that it lies in")
             if step not in done:

@@ -1,8 +1,8 @@
-"""What a revision holds: all of its files, checked, and named by one digest.
+"""The file list of a revision: all of its files, checked, and identified by one digest.
 
-The bytes lie in the blob store, or elsewhere if the file is a reference (ADR-0013). Here content is
-its manifest, one entry per file, and facts carry only the digest, the sizes and where the manifest
-lies.
+The bytes are in the blob store, or elsewhere if a file is a reference (ADR-0013). This module
+handles only the manifest, with one entry per file. Facts carry the digest, the sizes and the
+digest of the manifest's blob.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from msgspec import Struct
 from tidegate.domain.content import digests, entries, paths, refusals
 from tidegate.domain.content.links import check_links
 
-FILES_MAX = 50_000  # installations allow less: see limits
+FILES_MAX = 50_000  # installations allow less, see limits.py
 REFERENCE_MARK: Final = "@"  # no type begins with it
-TARGET_MARK: Final = "\t"  # no path holds it
+TARGET_MARK: Final = "\t"  # no path contains it
 
 
 class Content(Struct, frozen=True, omit_defaults=True):
-    """All of a revision's content, as facts carry it."""
+    """A revision's content as facts carry it."""
 
     digest: str
-    manifest: str  # digest of the blob that lists the files
+    manifest: str  # the digest of the blob that lists the files
     file_count: int
-    total_bytes: int  # of references, too
-    references: int = 0  # of its files
+    total_bytes: int  # including references
+    references: int = 0  # the number of files that are references
 
 
 class FileManifest:
     """The files of a revision, checked and in the order of their paths' UTF-8 bytes.
 
     Raises:
-        InvalidFilePath: a path that is unsafe, is there twice, or is a directory of another.
-        InvalidDigest: a hash or size that cannot be one.
-        InvalidReference: an address that hosts are not sent to.
-        InvalidLink: a link that leads out of the tree, to nothing, or in a circle.
-        ContentTooLarge: more files or bytes than a revision may have.
+        InvalidFilePath: a path is unsafe, occurs twice, or is a directory of another.
+        InvalidDigest: a hash or size is malformed.
+        InvalidReference: the address of a reference is not allowed.
+        InvalidLink: a link leads out of the tree, to nothing, or in a circle.
+        ContentTooLarge: there are more files or bytes than a revision may have.
     """
 
     def __init__(self, files: Iterable[entries.File]) -> None:
@@ -67,18 +67,19 @@ class FileManifest:
 
     @property
     def digest(self) -> str:
-        """What the files are named by, in the form that ``digests`` describes.
+        """The digest of the files, in the format that ``digests`` describes.
 
-        It names what hosts get, so a file has the same part in it stored and by reference.
+        It depends only on what hosts get: a file contributes the same bytes whether it is stored or
+        is a reference.
         """
         return digests.digest_of(digests.encode(self.files))
 
     @property
     def blob(self) -> bytes:
-        """The manifest as it lies in the blob store: type, hash, size and path, a line per file.
+        """The manifest's blob: one line per file with its type, hash, size and path.
 
         The line of a reference begins with ``@``, its address and a space. The line of a link ends
-        with a tab, which no path holds, and its target.
+        with a tab, which no path contains, and its target.
         """
         return "".join(map(_line, self.files)).encode()
 
@@ -94,7 +95,7 @@ class FileManifest:
 
     @property
     def references(self) -> tuple[entries.File, ...]:
-        """The files whose bytes lie elsewhere."""
+        """The files that are stored elsewhere."""
         return tuple(file for file in self.files if file.uri is not None)
 
     @property
@@ -103,7 +104,7 @@ class FileManifest:
 
     @classmethod
     def parse(cls, blob: bytes) -> FileManifest:
-        """The manifest of a blob that ``blob`` wrote. Raises: Invalid, ContentTooLarge."""
+        """Parse a blob that ``blob`` returned. Raises: Invalid, ContentTooLarge."""
         files = []
         for line in blob.decode().split("\n")[:-1]:
             uri = None
@@ -121,7 +122,7 @@ class FileManifest:
 
     @classmethod
     def of(cls, files: Mapping[str, bytes], executables: Container[str] = ()) -> FileManifest:
-        """The manifest of files whose bytes are at hand; ``executables`` are paths among them."""
+        """Build the manifest of files from their bytes; ``executables`` are paths among them."""
         return cls(
             entries.File(path, sha256(data).hexdigest(), len(data), executable=path in executables)
             for path, data in files.items()

@@ -1,4 +1,4 @@
-"""Paths of files in a release: the same file everywhere, and never outside its directory."""
+"""Paths of files in a release. They mean the same file everywhere and never leave the release."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Iterable
 from tidegate.domain.content.refusals import InvalidFilePath
 
 FILE_PATH_BYTES_MAX = 1_024
-FILE_SEGMENT_BYTES_MAX = 255  # what file systems hold
+FILE_SEGMENT_BYTES_MAX = 255  # the limit of common file systems
 
 
 def check_file_path(path: str) -> None:
-    """A path inside a package that is the same file everywhere and never leaves its directory.
+    """Check that a path means the same file everywhere and never leaves its package's directory.
 
     Raises:
         InvalidFilePath: absolute, ``..``, ``.``, empty segment, backslash, control character, too
@@ -38,8 +38,8 @@ def check_file_path(path: str) -> None:
 
 
 def find_clashes(paths: Iterable[str]) -> tuple[str, ...]:
-    """Paths that cannot lie beside the others: the same after Unicode normalisation, or the
-    directory of another file.
+    """Find paths that clash with others: equal after Unicode normalisation, or the directory of
+    another file.
     """
     seen: dict[str, str] = {}
     clash: set[str] = set()

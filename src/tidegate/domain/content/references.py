@@ -1,9 +1,9 @@
-"""Files whose bytes lie elsewhere: which addresses may name them (ADR-0013).
+"""The addresses of references: files whose bytes are stored elsewhere (ADR-0013).
 
-https, http   of a host, for everybody who can reach it
+https, http   on a server that the hosts can reach
 file          on the hosts themselves, in directories that their agents' settings allow
 
-The address says where bytes are looked for; what they are is said by their hash alone.
+The address only says where to fetch the bytes. The hash alone decides whether they are right.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from tidegate.domain.content.refusals import InvalidReference
 
 URI_CHARS_MAX: Final = 2_048
 SCHEMES: Final = ("https", "http", "file")
-# What RFC 3986 lets a URI consist of, without the fragment that no server is ever sent.
+# The characters of a URI by RFC 3986, without a fragment, which clients never send to a server.
 _URI = re.compile(r"([A-Za-z0-9._~:/?\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})+")
 _LABEL = r"[A-Za-z0-9_]([A-Za-z0-9_-]{0,61}[A-Za-z0-9_])?"
 _HOST = re.compile(rf"{_LABEL}(\.{_LABEL})*|\[[0-9A-Fa-f:.]+\]")
 
 
 def check_uri(path: str, uri: str) -> None:
-    """That an agent may be told to fetch the file of this path there. Raises: InvalidReference."""
+    """Check that agents may fetch the file of this path from there. Raises: InvalidReference."""
     if not 0 < len(uri) <= URI_CHARS_MAX:
         allowed = f"1 to {URI_CHARS_MAX} characters"
         raise InvalidReference(path, f"a URI of {len(uri)} characters", allowed)

@@ -1,10 +1,10 @@
-"""What can be wrong with the files of a release."""
+"""The errors about files of a release."""
 
 from __future__ import annotations
 
 from tidegate.errors import Invalid, TooLarge
 
-SHOWN_CHARS_MAX = 200  # of a path that somebody sent
+SHOWN_CHARS_MAX = 200  # of a path from a request
 
 
 class InvalidFilePath(Invalid):
@@ -33,13 +33,13 @@ class InvalidLink(Invalid):
 
 
 class InvalidDigest(Invalid):
-    """A digest or a file's hash is not of the form that it must have."""
+    """A digest or a file's hash is malformed."""
 
     code = "invalid_argument"
 
 
 class InvalidReference(Invalid):
-    """A file is referenced at an address that hosts are not sent to, or not described whole."""
+    """A reference has an address that is not allowed, or lacks its hash or size."""
 
     code = "invalid_reference"
 

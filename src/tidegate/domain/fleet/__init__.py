@@ -1,12 +1,13 @@
-"""The fleet: its hosts with their labels, whom each channel claims, budgets over all rollouts.
+"""The fleet: its hosts with their labels, which channel claims them, budgets over all rollouts.
 
-selectors     which hosts are meant, as text
-claims        which channel a host belongs to
-policies      whether a channel's policy can be carried out
-budgets       how many slots a budget has
-facts, rows   what happens, what stands
-folds         how one becomes the other
-slices        enroll, label, revoke, retire, note who is silent, set and remove budgets
-credentials   one-time tokens, used ones, revoked keys
-refusals      what can be said against a request
+selectors        expressions over labels, as text
+claims           which channel a host belongs to
+agent_versions   which agents are too old
+budgets          how many slots a budget has
+facts, rows      what happens, and the rows
+folds            how facts become rows
+slices           enroll, label, revoke, retire, note silence, set and remove budgets
+credentials      one-time tokens, used ones, revoked keys
+joins            tokens that enroll many new hosts
+refusals         the errors
 """

@@ -1,4 +1,4 @@
-"""Which agents are too old: the least version that this server knows how to serve in full."""
+"""Which agents are too old: the lowest version that this server fully supports."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ _NUMBERS = re.compile(r"(\d{1,6})(?:\.(\d{1,6}))?(?:\.(\d{1,6}))?")
 
 
 def is_too_old(agent_version: str) -> bool:
-    """Whether an agent of this version should be upgraded. What is no version is left alone: the
-    agent may be somebody else's.
+    """Whether an agent of this version should be upgraded.
+
+    A text that is not a version is accepted: the agent may be another program.
     """
     found, least = _NUMBERS.match(agent_version), _NUMBERS.match(AGENT_VERSION_MIN)
     assert least is not None
@@ -29,7 +30,7 @@ def _to_tuple(found: re.Match[str]) -> tuple[int, ...]:
 
 
 def old_agents_text(host_ids: Sequence[str]) -> str:
-    """The sentence that names hosts with such agents, the first few of them."""
+    """Build the sentence that names the first few hosts with such agents."""
     count = len(host_ids)
     named = ", ".join(host_ids[:NAMED_MAX]) + (", …" if count > NAMED_MAX else "")
     runs = "1 host runs" if count == 1 else f"{count} hosts run"

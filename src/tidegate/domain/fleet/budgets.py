@@ -1,8 +1,7 @@
 """How many hosts of a budget may be in flight at once, over all rollouts.
 
-A plan freezes how many slots a budget has for its rollout; the row counts what is taken by all of
-them. A bound that was tightened since counts at once, a looser one with the next plan, and a
-budget that was removed bounds nothing more.
+A plan freezes the slots of a budget for its rollout; the row counts what all rollouts have taken. A
+lower bound applies at once, a higher one with the next plan, and a removed budget limits nothing.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ from tidegate.domain.fleet.rows import Budget
 
 
 def slots(budget: Budget, members: int) -> int | None:
-    """How many of this many members may be in flight; None: as many as there are.
+    """Return how many of this many members may be in flight; None: no limit.
 
-    A share is rounded down, and never to nothing. With both bounds the smaller one counts.
+    A share is rounded down, but at least 1. With both bounds the smaller one counts.
     """
     bounds = []
     if budget.max_in_flight is not None:
@@ -24,7 +23,7 @@ def slots(budget: Budget, members: int) -> int | None:
 
 
 def current_bound(budget: Budget, frozen: int) -> int | None:
-    """What holds now for an order whose plan froze this many slots; None: nothing does."""
+    """Return the current limit for an order whose plan froze this many slots; None: no limit."""
     if budget.removed:
         return None
     return frozen if budget.max_in_flight is None else min(frozen, budget.max_in_flight)

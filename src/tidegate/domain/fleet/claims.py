@@ -1,4 +1,4 @@
-"""Which channel a host belongs to: at most one of each package, whatever its labels become."""
+"""Which channel a host belongs to: at most one of each package, whatever its labels."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from tidegate.domain.fleet.selectors import parse, split_labels
 def claims(
     scopes: Iterable[rows.ChannelScope], host_id: str, labels: Mapping[str, str]
 ) -> list[str]:
-    """The channels that claim a host with these labels, one of each package.
+    """Return the channels that claim a host with these labels, one of each package.
 
     Raises:
-        SelectorOverlap: two of one package do; names both.
+        SelectorOverlap: two channels of one package do; it names both.
     """
     found: dict[str, str] = {}  # package → channel
     for scope in scopes:
@@ -30,8 +30,9 @@ def claims(
 def list_left(
     scopes: Iterable[rows.ChannelScope], host: rows.Host, labels: Mapping[str, str]
 ) -> tuple[str, ...]:
-    """The channels that a host would leave if operators gave it these labels. What it says of
-    itself it goes on saying.
+    """List the channels that a host would leave if operators gave it these labels.
+
+    The labels that come from the host itself do not change.
     """
     after = {**labels, **split_labels(host.labels)[1]}
     found = ((scope.channel, parse(scope.selector)) for scope in scopes)
@@ -45,9 +46,9 @@ def list_left(
 def check_scope(
     scopes: Iterable[rows.ChannelScope], scope: rows.ChannelScope, hosts: Iterable[rows.Host]
 ) -> None:
-    """That a channel may claim what its selector matches, beside the other channels.
+    """Check that a channel may claim what its selector matches, next to the other channels.
 
-    Looks at every host, so whoever calls it pins the fleet's row, which each change of hosts and
+    This looks at every host. The caller must pin the fleet's row, which every change of hosts and
     channels steps.
 
     Raises:
@@ -60,13 +61,13 @@ def check_scope(
     ]
     selector = parse(scope.selector)
     for host in hosts:
-        # A revoked host may come back with its labels; a retired one is checked when it does.
+        # A revoked host may return with its labels; a retired one is checked when it returns.
         if host.status != rows.RETIRED and selector.matches(host.labels, host.host_id):
             claims((*rivals, scope), host.host_id, host.labels)
 
 
 def members(selector: str, hosts: Iterable[rows.Host]) -> list[rows.Host]:
-    """The enrolled hosts that a selector means. Raises: InvalidSelector."""
+    """List the enrolled hosts that match a selector. Raises: InvalidSelector."""
     parsed = parse(selector)
     return [
         host

@@ -1,11 +1,11 @@
-"""How a host proves that it belongs: one-time tokens, those that were used, keys that are revoked.
+"""How a host proves its identity: one-time tokens, used ones, and revoked keys.
 
-    enrollment_tokens   made by an operator for one host; its secret half is derived, not kept.
+    enrollment_tokens   made by an operator for one host; its secret half is derived, not stored.
                         One that replaces a key is for a host that was re-imaged or retired
-    token_replay        used ones: each is traded once, in the commit that makes the host known
-    cert_revocations    keys that open nothing any more, by the key itself
+    token_replay        used tokens: each works once, in the commit that enrolls the host
+    cert_revocations    revoked keys, by the key itself
 
-All are security look-ups without history; a row is dropped once nobody could profit from it.
+All are security look-ups without history. A row is dropped when it can no longer be abused.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from tidegate.kernel.collections import Collection, Nature
 
 TOKEN_LIFE: Final = timedelta(hours=24)
 ENROLLED_AGAIN: Final = "the host enrolled again with a new key"
-KEPT: Final = timedelta(days=30)  # how long a used token or a revoked key is remembered
+KEPT: Final = timedelta(days=30)  # how long a used token or a revoked key is stored
 
 _TOKEN_ID = re.compile(r"[a-z0-9]{1,64}")
 
 
 class EnrollmentToken(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A token that waits for its host."""
+    """A token that no host has used yet."""
 
     token_id: str
     host_id: str
     operator: str
     expires_at: datetime
-    labels: dict[str, str] | None = None  # None: those that the host had before
-    replaces: str = ""  # the key of a known host, which the trade revokes
-    was_retired: bool = False  # the host was, when the token was made
+    labels: dict[str, str] | None = None  # None: the host keeps its labels
+    replaces: str = ""  # the key of a known host, which is revoked on use
+    was_retired: bool = False  # whether the host was retired when the token was made
     reason: str = ""  # why the key is replaced
 
 
 class UsedToken(Struct, frozen=True):
-    """A token that was traded."""
+    """A token that was used."""
 
     token_id: str
     host_id: str
@@ -52,7 +52,7 @@ class UsedToken(Struct, frozen=True):
 
 
 class Revocation(Struct, frozen=True):
-    """A key that counts no more, whoever shows it."""
+    """A key that is no longer accepted."""
 
     public_key: str
     host_id: str
@@ -88,25 +88,25 @@ def revocation_key(public_key: str) -> model.Key:
 
 
 def used_token_of(fact: fleet_facts.HostEnrolled) -> UsedToken:
-    """The row that a trade leaves behind."""
+    """Build the row of a token that was used."""
     return UsedToken(fact.token_id, fact.host_id, fact.at)
 
 
 def revocation_of(fact: fleet_facts.HostEnrolled) -> Revocation:
-    """The row of the key that a new one replaced."""
+    """Build the row of the key that a new one replaced."""
     return Revocation(fact.replaces, fact.host_id, fact.at, fact.operator, ENROLLED_AGAIN)
 
 
-# ── the trade ─────────────────────────────────────────────────────────────────────────────────────
+# ── enrollment with a token ───────────────────────────────────────────────────────────────────────
 
 
 class TradeToken(Struct, frozen=True, kw_only=True):
-    """Make a host known by this key, for a token that is used up by it."""
+    """Enroll a host by this key with a one-time token, which is then used up."""
 
-    token_id: str  # of a token whose secret half was right
-    host_id: str  # as the token's row says; another one is refused
+    token_id: str  # of a token whose secret half was correct
+    host_id: str  # as in the token's row; another host is refused
     public_key: str
-    replaces: str = ""  # as the token's row says
+    replaces: str = ""  # as in the token's row
 
 
 def rows_of_trade(command: TradeToken) -> tuple[model.Key, ...]:
@@ -125,7 +125,7 @@ def rows_of_trade(command: TradeToken) -> tuple[model.Key, ...]:
 
 
 def decide_trade(rows: Sequence[Any], command: TradeToken, now: datetime) -> Sequence[Struct]:
-    """The host, known by its key; the token is used in the same commit.
+    """Enroll the host by its key and mark the token as used, in one commit.
 
     Raises:
         TokenRefused, TokenReplayed, KeyRevoked, and what ``enroll_host`` raises.
@@ -170,7 +170,7 @@ def _enroll_again(
 ) -> Sequence[Struct]:
     """Replace the key that the host had when the token was made, and no later one.
 
-    A host that was retired since then stays retired: the retirement was decided later.
+    A host that was retired since then stays retired, because that was decided later.
 
     Raises:
         TokenRefused, HostGone, and what ``enroll_host`` raises.
@@ -195,7 +195,7 @@ def _enroll_again(
                 host_id=host.host_id, at=now, operator=token.operator, reason=reason
             )
         )
-    free = structs.replace(host, status=fleet_rows.REVOKED)  # as it is after its key was revoked
+    free = structs.replace(host, status=fleet_rows.REVOKED)  # the state after its key was revoked
     facts += [
         structs.replace(
             fact,

@@ -1,4 +1,4 @@
-"""What happens to the fleet itself: hosts come, change their labels, and go; budgets bound them."""
+"""What happens to the fleet itself: hosts enroll, change labels and retire; budgets limit them."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ class FleetFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class HostEnrolled(FleetFact, frozen=True, kw_only=True):
-    """A host is known from now on, by the public key that its agent made. Again: by a new one."""
+    """A host enrolled with the public key of its agent, for the first time or again."""
 
-    public_key: str  # Ed25519, hex; public, so it may stand in the log
+    public_key: str  # Ed25519, hex; public, so the log may hold it
     labels: dict[str, str] = {}
     operator: str = ""
     again: bool = False  # it was known before
-    token_id: Annotated[str, tags.Untagged()] = ""  # of the one-time token that its agent traded
+    token_id: Annotated[str, tags.Untagged()] = ""  # of the one-time token that its agent used
     replaces: Annotated[str, tags.Untagged()] = (
-        ""  # the key before, if the token was made to replace it
+        ""  # the previous key, if the token was made to replace it
     )
-    revokes: bool = False  # the key before is revoked in this commit
+    revokes: bool = False  # the previous key is revoked in this commit
     returned: bool = False  # it was retired before
     join_id: Annotated[str, tags.Untagged()] = ""  # of the join token that its agent used
 
@@ -51,20 +51,20 @@ class JoinTokenDeleted(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class HostLabelled(FleetFact, frozen=True, kw_only=True):
-    """The host's labels, all of them, from now on."""
+    """All labels of the host, from now on."""
 
     labels: dict[str, str]
     operator: str
 
 
 class HostFactsNoted(FleetFact, frozen=True, kw_only=True):
-    """What the host says of itself, under the keys that an operator allows: all of them."""
+    """What the host reports about itself, under the keys that an operator allows: all of them."""
 
     facts: dict[str, str]
 
 
 class HostRevoked(FleetFact, frozen=True, kw_only=True):
-    """Its key counts no more; it may enroll again."""
+    """The host's key is no longer accepted; the host may enroll again."""
 
     operator: str
     reason: str
@@ -78,17 +78,19 @@ class HostRetired(FleetFact, frozen=True, kw_only=True):
 
 
 class HostSilent(FleetFact, frozen=True, kw_only=True):
-    """Nothing was heard of it for a while. Said on change only."""
+    """The host has sent no heartbeat for a while. Recorded on change only."""
 
     last_seen_at: datetime
 
 
 class HostHeard(FleetFact, frozen=True, kw_only=True):
-    """It is back."""
+    """The host reports again."""
 
 
 class BudgetSet(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How many of these hosts may be in flight at once, over all rollouts. Neither: no bound."""
+    """How many of these hosts may be in flight at once, over all rollouts. Without bounds: any
+    number.
+    """
 
     budget_id: Annotated[str, tags.Partition()]
     selector: str

@@ -2,10 +2,10 @@
 
     hosts      each host's labels, key and status
     fleet      the one row that every change of a host or a channel's claim steps
-    budgets    bounds, and how many slots are taken: an order takes, a host that is through frees
+    budgets    limits, and the slots in use: an order takes one, a host that is done frees it
 
-A budget refuses the order that would take a slot too many, in the order's own commit: however many
-dispatchers decide at once, the bound holds.
+A budget refuses an order that would take one slot too many, in the commit of that order. So the
+limit holds however many dispatchers decide at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidegate.domain.hosts.facts import BudgetSlot, DispatchReserved, HostStateC
 from tidegate.errors import IllegalTransition
 from tidegate.kernel import folds, model
 
-CHANNELS_MAX = 400  # their claims are one row
+CHANNELS_MAX = 400  # one row holds their claims
 
 HostChange = (
     facts.HostEnrolled
@@ -72,8 +72,8 @@ def step_host(host: fleet_rows.Host | None, fact: HostChange, now: datetime) -> 
                 replaced_key=fact.replaces,
             )
         case facts.HostLabelled():
-            _, said = split_labels(host.labels)
-            return replace(host, labels={**fact.labels, **said})
+            _, reported = split_labels(host.labels)
+            return replace(host, labels={**fact.labels, **reported})
         case facts.HostFactsNoted():
             given, _ = split_labels(host.labels)
             labels = {**given, **fact_labels(fact.facts)}
@@ -161,7 +161,7 @@ def step_budget(budget: fleet_rows.Budget, fact: BudgetChange, now: datetime) ->
         case HostStateChanged() if fact.slots:
             return _reserved(budget, fact.slots)
         case HostStateChanged():
-            assert budget.in_flight > 0, f"{budget.budget_id}: a slot is freed that nobody took"
+            assert budget.in_flight > 0, f"{budget.budget_id}: a slot is freed that was not taken"
             return replace(budget, in_flight=budget.in_flight - 1)
 
 
@@ -201,7 +201,7 @@ def step_join_token(
 def _step_and_use(
     host: fleet_rows.Host | None, fact: HostChange, now: datetime
 ) -> tuple[fleet_rows.Host, tuple[folds.WorkRow, ...]]:
-    """The host. The commit also uses up its agent's token, and revokes the key before."""
+    """Step the host. The commit also uses up its agent's token, and revokes the previous key."""
     stepped = step_host(host, fact, now)
     if not isinstance(fact, facts.HostEnrolled):
         return stepped, ()

@@ -1,9 +1,9 @@
 """Join tokens: one token enrolls many new hosts, with labels, a limit and an end.
 
-    join_tokens   made by an operator; how many hosts have used it. Its secret half is derived
+    join_tokens   made by an operator, with a count of its uses. The secret half is derived
 
-A join token never takes a name that exists: a host that is known enrolls again only with a token
-that was made for its name.
+A join token never takes an existing name: a known host enrolls again only with a token that was
+made for its name.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class DeleteJoinToken(Struct, frozen=True, kw_only=True):
 
 
 class JoinHost(Struct, frozen=True, kw_only=True):
-    """Make a new host known by this key, with a join token whose secret half was right."""
+    """Enroll a new host by this key, with a join token whose secret half was correct."""
 
     join_id: str
     host_id: str
@@ -138,8 +138,8 @@ def decide_join(
     command: JoinHost,
     now: datetime,
 ) -> Sequence[Struct]:
-    """The host, known by its key and counted by the token. A repeat with the same key changes
-    nothing: the agent may have missed the answer.
+    """Enroll the host by its key and count it. A repeat with the same key changes nothing: the
+    agent may have missed the answer.
 
     Raises:
         TokenRefused, HostExists, KeyRevoked, InvalidLabel, InvalidInput, SelectorOverlap.
@@ -170,7 +170,7 @@ def decide_join(
     ]
 
 
-def _row(command: CreateJoinToken | DeleteJoinToken) -> tuple[model.Key, ...]:
+def _rows_of_token(command: CreateJoinToken | DeleteJoinToken) -> tuple[model.Key, ...]:
     return (join_key(command.join_id),)
 
 
@@ -178,14 +178,14 @@ create_join_token = kernel_slices.Slice(
     name="create-join-token",
     command=CreateJoinToken,
     writes=(facts.JoinTokenCreated,),
-    rows=_row,
+    rows=_rows_of_token,
     decide=decide_create,
 )
 delete_join_token = kernel_slices.Slice(
     name="delete-join-token",
     command=DeleteJoinToken,
     writes=(facts.JoinTokenDeleted,),
-    rows=_row,
+    rows=_rows_of_token,
     decide=decide_delete,
 )
 join_host = kernel_slices.Slice(

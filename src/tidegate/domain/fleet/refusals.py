@@ -1,4 +1,4 @@
-"""What can be said against a request about hosts, labels, selectors, policies and budgets."""
+"""The errors of hosts, labels, selectors and budgets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SHOWN_CHARS_MAX = 80
 
 
 class InvalidSelector(Invalid):
-    """A selector is not of the form that selectors have; says where, and what may stand there."""
+    """The selector is malformed; the message names the place and what is allowed there."""
 
     code = "invalid_selector"
 
@@ -25,13 +25,13 @@ class InvalidSelector(Invalid):
 
 
 class InvalidLabel(Invalid):
-    """A host's name or label is not of the form that it must have."""
+    """The host name or label is malformed."""
 
     code = "invalid_label"
 
 
 class HostNotFound(NotFound):
-    """There is no host of this name."""
+    """There is no host with this name."""
 
     code = "host_not_found"
 
@@ -40,7 +40,7 @@ class HostNotFound(NotFound):
 
 
 class BudgetNotFound(NotFound):
-    """There is no budget of this name."""
+    """There is no budget with this name."""
 
     code = "budget_not_found"
 
@@ -49,7 +49,7 @@ class BudgetNotFound(NotFound):
 
 
 class HostIsEnrolled(Formatted, Conflict):
-    """The host is enrolled by another key; a re-imaged host needs a token from `re-enroll`."""
+    """The host is enrolled with another key; a re-imaged host needs a token from `re-enroll`."""
 
     code = "host_enrolled"
     message = (
@@ -60,7 +60,7 @@ class HostIsEnrolled(Formatted, Conflict):
 
 
 class HostExists(Formatted, Conflict):
-    """A join token takes no name that exists, whatever became of its host."""
+    """A host with this name exists or existed, so a join token cannot take the name."""
 
     code = "host_exists"
     message = (
@@ -71,7 +71,9 @@ class HostExists(Formatted, Conflict):
 
 
 class HostLeavesProtected(Formatted, Refused):
-    """A token's labels would take the host out of a protected channel; that takes two people."""
+    """The token's labels would take the host out of a protected channel; a second person must
+    approve.
+    """
 
     code = "host_leaves_protected"
     message = (
@@ -83,7 +85,7 @@ class HostLeavesProtected(Formatted, Refused):
 
 
 class JoinTokenNotFound(NotFound):
-    """There is no join token of this name."""
+    """There is no join token with this name."""
 
     code = "join_token_not_found"
 
@@ -103,7 +105,7 @@ class HostGone(Formatted, Gone):
 
 
 class SelectorOverlap(Refused):
-    """A host would be in two channels of one package, so be sent two releases of it."""
+    """A host would be in two channels of one package and get two releases of it."""
 
     code = "selector_overlap"
 
@@ -117,7 +119,7 @@ class SelectorOverlap(Refused):
 
 
 class BudgetExhausted(Formatted, Refused):
-    """Every slot of the budget is taken; one is free when some host settles or goes back."""
+    """Every slot of the budget is taken; one becomes free when a host finishes or rolls back."""
 
     code = "budget_exhausted"
     message = "all {slots} slots of budget {budget_id} are taken"
@@ -132,7 +134,7 @@ class TokenRefused(Forbidden):
 
 
 class TokenReplayed(Formatted, Conflict):
-    """The enrollment token was used before; if it was you, open a session with your key."""
+    """The enrollment token was already used; if you used it, open a session with your key."""
 
     code = "token_replayed"
     message = "the token of {host_id} was used already"

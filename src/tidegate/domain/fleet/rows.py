@@ -1,4 +1,4 @@
-"""The rows of the fleet: hosts, what is known of all of them, budgets, and who was heard when."""
+"""The rows of the fleet: hosts, claims, budgets, and the last heartbeats."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class Host(Struct, frozen=True, omit_defaults=True, kw_only=True):
     labels: dict[str, str] = {}
     status: str = ENROLLED
     silent_since: datetime | None = None
-    facts_at: datetime | None = None  # when its labels of facts changed last
-    replaced_key: str = ""  # the key before it enrolled again; its agent gets a clear refusal
+    facts_at: datetime | None = None  # when the labels that come from its facts last changed
+    replaced_key: str = ""  # its previous key; an agent that uses it gets a clear refusal
 
 
 class ChannelScope(Struct, frozen=True, omit_defaults=True):
@@ -36,11 +36,13 @@ class ChannelScope(Struct, frozen=True, omit_defaults=True):
     channel: str
     package: str
     selector: str
-    edges: tuple[str, ...] = ()  # channels that come first
+    edges: tuple[str, ...] = ()  # channels that it waits for
 
 
 class Fleet(Struct, frozen=True, omit_defaults=True):
-    """Every channel's claim, and a count of changes: by its version, claims and labels agree."""
+    """The claims of all channels, and a count of changes. Its version ties claims and labels
+    together.
+    """
 
     channels: tuple[ChannelScope, ...] = ()
     hosts: int = 0  # known and not retired
@@ -48,7 +50,7 @@ class Fleet(Struct, frozen=True, omit_defaults=True):
 
 
 class Budget(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A bound, and how much of it is taken now."""
+    """A budget's limits, and how many slots are in use."""
 
     budget_id: str
     selector: str = ""
@@ -59,15 +61,15 @@ class Budget(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Liveness(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """When an agent was last heard, and what it said. Kept, coarse, without history."""
+    """An agent's last heartbeat and its content: stored, coarse, without history."""
 
     host_id: str
     last_seen_at: datetime
-    said_at: int = 0  # Unix time of that heartbeat by the host's clock: an older one is a replay
+    said_at: int = 0  # Unix time by the host's clock; an older heartbeat is a replay
     agent_version: str = ""
     current_closures: dict[str, str] = {}  # channel → what runs
-    facts: HostFacts | None = None  # what the host says of its machine
-    facts_refused: str = ""  # why those that selectors may use are not its labels
+    facts: HostFacts | None = None  # what the host reports about its machine
+    facts_refused: str = ""  # why the facts for selectors did not become labels
 
 
 HOSTS = kernel_collections.Collection(

@@ -1,13 +1,13 @@
-"""Which hosts are meant: a selector over their labels, as text, parsed once, matched often.
+"""Selectors: expressions over the labels of hosts, as text; parsed once, matched often.
 
     *                                  every host
     role=web,zone!=b                   terms, all of which must hold
-    canary   !canary                   the label is there, or is not
+    canary   !canary                   the label exists, or does not
     zone in (a,b)   zone notin (a,b)   its value is among these, or is not
     host=web-01                        ``host`` is the host's own name
-    fact/arch=aarch64                  what the host says of itself, where you allow the key
+    fact/arch=aarch64                  what the host reports about itself, if you allow the key
 
-``!=`` and ``notin`` hold for a host without the label, too: it has none of these values.
+``!=`` and ``notin`` also hold for a host without the label: it has none of these values.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from tidegate.kernel.model import at_most
 SELECTOR_BYTES_MAX = 512
 TERMS_MAX = 16
 VALUES_MAX = 64  # of one term
-HOST_ID_CHARS_MAX = 128  # a record's id holds it between a rollout's and a probe's
+HOST_ID_CHARS_MAX = 128  # the ids of records and probe failures contain it
 LABEL_KEY_CHARS_MAX = 63
 LABEL_VALUE_CHARS_MAX = 128
 LABELS_MAX = 64
-PARSED_MAX = 4_096  # selectors that stay parsed
+PARSED_MAX = 4_096  # cached selectors
 
 EVERY: Final = "*"
-FACT_PREFIX: Final = "fact/"  # of labels that come from the host itself
-HOST: Final = "host"  # the key of a host's own name; no label is called so
+FACT_PREFIX: Final = "fact/"  # prefix of labels that come from the host itself
+HOST: Final = "host"  # the key of a host's own name; no label may have it
 
 _KEY = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_./-]{{0,{LABEL_KEY_CHARS_MAX - 1}}}")
 _VALUE = re.compile(rf"[A-Za-z0-9][A-Za-z0-9_./+-]{{0,{LABEL_VALUE_CHARS_MAX - 1}}}")
@@ -47,7 +47,7 @@ _VALUE_FORM = f"a value (at most {LABEL_VALUE_CHARS_MAX} of A-Z a-z 0-9 _ . / + 
 
 
 class Test(StrEnum):
-    """What a term asks of a label."""
+    """How a term compares a label."""
 
     __test__ = False  # not pytest's
 
@@ -65,7 +65,7 @@ class Term(Struct, frozen=True):
     values: frozenset[str] = frozenset()
 
     def holds(self, value: str | None) -> bool:
-        """Whether a label of this value, or none, is as the term asks."""
+        """Whether a label with this value, or a missing one, fulfils the term."""
         match self.test:
             case Test.IN:
                 return value in self.values
@@ -83,7 +83,7 @@ class Selector(Struct, frozen=True):
     terms: tuple[Term, ...] = ()
 
     def matches(self, labels: Mapping[str, str], host_id: str) -> bool:
-        """Whether the host is meant."""
+        """Whether the host matches."""
         for term in self.terms:
             if not term.holds(host_id if term.key == HOST else labels.get(term.key)):
                 return False
@@ -92,11 +92,11 @@ class Selector(Struct, frozen=True):
 
 @lru_cache(PARSED_MAX)
 def parse(text: str) -> Selector:
-    """The selector that a text spells.
+    """Parse a selector.
 
     Raises:
         InvalidSelector: it names the position, what was found and what is allowed there.
-        LimitExceeded: it is longer than a selector may be.
+        LimitExceeded: the text is too long for a selector.
     """
     at_most("bytes of a selector", len(text.encode(errors="replace")), SELECTOR_BYTES_MAX)
     if text.strip(" ") == EVERY:
@@ -124,7 +124,7 @@ class _Reader:
         return self._at == len(self._text)
 
     def take(self, mark: str) -> bool:
-        """Whether this mark stands next; if so it is read."""
+        """Read this mark if it comes next; return whether it did."""
         found = self._text.startswith(mark, self._at)
         if found:
             self._at += len(mark)
@@ -146,7 +146,7 @@ class _Reader:
         return Term(key, Test.PRESENT)
 
     def expect_more(self, last: Term) -> None:
-        """Raises: InvalidSelector: something stands where the text should end or go on."""
+        """Raises: InvalidSelector: unexpected text instead of the end or the next term."""
         bare = last.test is Test.PRESENT
         self._fail("=, !=, in (…), notin (…), a comma or the end" if bare else "a comma or the end")
 
@@ -182,11 +182,11 @@ class _Reader:
         raise InvalidSelector(self._text, self._at, expected)
 
 
-# ── what can be selected ──────────────────────────────────────────────────────────────────────────
+# ── host names and labels ─────────────────────────────────────────────────────────────────────────
 
 
 def check_host_id(host_id: str) -> None:
-    """Raises: InvalidLabel: no host can be called so."""
+    """Raises: InvalidLabel: this is not a valid host name."""
     if not _HOST_ID.fullmatch(host_id):
         raise InvalidLabel(
             f"a host is named by at most {HOST_ID_CHARS_MAX} of a-z 0-9 _ . -, starting with a "
@@ -196,13 +196,13 @@ def check_host_id(host_id: str) -> None:
 
 
 def split_labels(labels: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The labels that operators gave, and those that come from the host itself."""
+    """Split labels into those from operators and those from the host itself."""
     given = {key: value for key, value in labels.items() if not key.startswith(FACT_PREFIX)}
     return given, {key: value for key, value in labels.items() if key not in given}
 
 
 def fact_labels(facts: Mapping[str, str]) -> dict[str, str]:
-    """What selectors see of a host's facts; a value that no label can have is left out."""
+    """Return a host's facts as labels; a value that no label can have is omitted."""
     return {
         f"{FACT_PREFIX}{key}": value
         for key, value in sorted(facts.items())
@@ -220,7 +220,7 @@ def check_labels(labels: Mapping[str, str]) -> None:
             raise InvalidLabel(f"{HOST!r} is the host's own name, not a label", field="labels")
         if key.startswith(FACT_PREFIX):
             raise InvalidLabel(
-                f"{key} is what the host says of itself; a label of yours needs another name",
+                f"{key} comes from the host itself; choose another key for your label",
                 field="labels",
             )
         if not _VALUE.fullmatch(value):

@@ -1,7 +1,7 @@
-"""The commands on the fleet: hosts come, are labelled, go silent and leave; budgets are set.
+"""The commands on the fleet: hosts enroll, are labelled, fall silent and retire; budgets are set.
 
-A host's labels decide its channels, so whoever sets them reads the fleet's row: of a label and a
-channel's selector that would meet, the second to commit is refused.
+A host's labels decide its channels, so every command that sets them reads the fleet's row. If a
+label and a channel's selector conflict, the second commit is refused.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ _BUDGET_ID = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
 
 class EnrollHost(Struct, frozen=True, kw_only=True):
-    """Make a host known by its agent's key. ``labels`` of None: those that it had before."""
+    """Enroll a host by its agent's key. ``labels`` of None: it keeps those that it had."""
 
     host_id: str
     public_key: str
     labels: dict[str, str] | None = None
-    operator: str = ""  # who made the token that the agent traded
+    operator: str = ""  # who made the token that the agent used
 
 
 class LabelHost(Struct, frozen=True, kw_only=True):
-    """Give a host these labels, in place of those that it has."""
+    """Replace the labels of a host."""
 
     host_id: str
     labels: dict[str, str]
@@ -52,14 +52,16 @@ class LabelHost(Struct, frozen=True, kw_only=True):
 
 
 class NoteFacts(Struct, frozen=True, kw_only=True):
-    """Let selectors see what a host says of itself, under the keys that an operator allows."""
+    """Let selectors see what a host reports about itself, under the keys that an operator
+    allows.
+    """
 
     host_id: str
     facts: dict[str, str]
 
 
 class RevokeHost(Struct, frozen=True, kw_only=True):
-    """Let a host's key count no more. It may enroll again, by another."""
+    """Revoke a host's key. The host may enroll again with another."""
 
     host_id: str
     operator: str
@@ -67,7 +69,7 @@ class RevokeHost(Struct, frozen=True, kw_only=True):
 
 
 class RetireHost(Struct, frozen=True, kw_only=True):
-    """Take a host out of the fleet, until it enrolls again with a token made for that."""
+    """Remove a host from the fleet, until it enrolls again with a token made for that."""
 
     host_id: str
     operator: str
@@ -75,20 +77,20 @@ class RetireHost(Struct, frozen=True, kw_only=True):
 
 
 class NoteSilence(Struct, frozen=True, kw_only=True):
-    """Say that nothing was heard of a host since this time."""
+    """Record that a host has been silent since this time."""
 
     host_id: str
     last_seen_at: datetime
 
 
 class NoteHeard(Struct, frozen=True, kw_only=True):
-    """Say that a host was heard again."""
+    """Record that a host reports again."""
 
     host_id: str
 
 
 class SetBudget(Struct, frozen=True, kw_only=True):
-    """Bound how many of these hosts are in flight at once: a number, a share of them, or both."""
+    """Limit how many of these hosts are in flight at once: by number, share, or both."""
 
     budget_id: str
     selector: str
@@ -141,14 +143,14 @@ def decide_label(
 ) -> Sequence[Struct]:
     """Raises: HostNotFound, HostGone, InvalidLabel, SelectorOverlap."""
     host = demand_host(rows[0], command.host_id)
-    before, said = fleet_selectors.split_labels(host.labels)
-    # A client may send back what comes from the host, as it read it.
-    given = {key: value for key, value in command.labels.items() if said.get(key) != value}
+    before, reported = fleet_selectors.split_labels(host.labels)
+    # A client may send back labels from the host, as it read them.
+    given = {key: value for key, value in command.labels.items() if reported.get(key) != value}
     fleet_selectors.check_labels(given)
     model.check_text("operator", command.operator, OPERATOR_BYTES_MAX)
     if given == before:
         return ()
-    claims(_scopes(rows[1]), command.host_id, {**given, **said})
+    claims(_scopes(rows[1]), command.host_id, {**given, **reported})
     return (
         fleet_facts.HostLabelled(
             host_id=command.host_id, at=now, labels=given, operator=command.operator
@@ -159,7 +161,9 @@ def decide_label(
 def decide_facts(
     rows: tuple[fleet_rows.Host | None, fleet_rows.Fleet | None], command: NoteFacts, now: datetime
 ) -> Sequence[Struct]:
-    """Nothing follows if its labels are these, or changed a moment ago; fewer are taken at once.
+    """Record the labels, unless they are the same or changed too recently.
+
+    If labels were only removed, this is recorded at once.
 
     Raises:
         SelectorOverlap.
@@ -183,7 +187,7 @@ def decide_revoke(
 ) -> Sequence[Struct]:
     """Raises: HostNotFound, HostGone."""
     host = demand_host(rows[0], command.host_id)
-    _check_said(command.operator, command.reason)
+    _check_operator(command.operator, command.reason)
     if host.status == fleet_rows.REVOKED:
         return ()
     return (
@@ -197,7 +201,7 @@ def decide_retire(
     rows: tuple[fleet_rows.Host | None], command: RetireHost, now: datetime
 ) -> Sequence[Struct]:
     """Raises: HostNotFound."""
-    _check_said(command.operator, command.reason)
+    _check_operator(command.operator, command.reason)
     if rows[0] is not None and rows[0].status == fleet_rows.RETIRED:
         return ()
     demand_host(rows[0], command.host_id)
@@ -213,7 +217,9 @@ def decide_silence(
     command: NoteSilence,
     now: datetime,
 ) -> Sequence[Struct]:
-    """Nothing follows if the host was heard meanwhile, is silent already, or is not expected."""
+    """Record the silence, unless the host has reported since, is already silent, or is not
+    expected.
+    """
     host, liveness = rows
     if host is None or host.status == fleet_rows.RETIRED or host.silent_since is not None:
         return ()
@@ -227,7 +233,7 @@ def decide_silence(
 def decide_heard(
     rows: tuple[fleet_rows.Host | None], command: NoteHeard, now: datetime
 ) -> Sequence[Struct]:
-    """Nothing follows unless the host was silent."""
+    """Record that the host reports again, if it was silent."""
     host = rows[0]
     if host is None or host.status == fleet_rows.RETIRED or host.silent_since is None:
         return ()
@@ -262,8 +268,8 @@ def decide_set(
     asked = (command.selector, command.max_in_flight, command.max_in_flight_pct, False)
     found = rows[0]
     if found is not None:
-        stands = (found.selector, found.max_in_flight, found.max_in_flight_pct, found.removed)
-        if stands == asked:
+        current = (found.selector, found.max_in_flight, found.max_in_flight_pct, found.removed)
+        if current == asked:
             return ()
     return (
         fleet_facts.BudgetSet(
@@ -278,7 +284,7 @@ def decide_set(
 
 
 def loosens_budget(found: fleet_rows.Budget, command: SetBudget) -> bool:
-    """Whether a budget limits other hosts than before, or allows more of them."""
+    """Whether a budget would limit other hosts than before, or allow more of them."""
     if command.selector != found.selector:
         return True
     before = (found.max_in_flight, found.max_in_flight_pct)
@@ -307,7 +313,7 @@ def _scopes(fleet: fleet_rows.Fleet | None) -> tuple[fleet_rows.ChannelScope, ..
     return () if fleet is None else fleet.channels
 
 
-def _check_said(operator: str, reason: str) -> None:
+def _check_operator(operator: str, reason: str) -> None:
     model.check_text("operator", operator, OPERATOR_BYTES_MAX)
     model.check_text("a reason", reason.strip(), REASON_BYTES_MAX)
 
@@ -326,7 +332,7 @@ def _host_and_fleet(command: EnrollHost | LabelHost | NoteFacts) -> tuple[model.
     return fleet_rows.host_key(command.host_id), fleet_rows.fleet_key()
 
 
-def _host_seen(command: LabelHost) -> dict[model.Key, model.Position]:
+def _expect_version(command: LabelHost) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
     return {fleet_rows.host_key(command.host_id): command.expected_version}
@@ -344,7 +350,7 @@ label_host = slices.Slice(
     command=LabelHost,
     writes=(fleet_facts.HostLabelled,),
     rows=_host_and_fleet,
-    expects=_host_seen,
+    expects=_expect_version,
     decide=decide_label,
 )
 note_facts = slices.Slice(

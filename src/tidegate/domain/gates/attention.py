@@ -1,6 +1,6 @@
 """Whether a shut gate needs a person, or opens by itself.
 
-A soak, a delay, a window, a full budget and a wave that is under way end without anybody. A gate
+A soak, a delay, a window, a full budget and a wave that is under way end without a person. A gate
 that never opens by itself is an alarm: ``tidegate status`` and ``rollout show`` mark only those.
 """
 
@@ -32,11 +32,11 @@ def needs_person(gate: str, tally: rows.RolloutTally, edges: Edges) -> bool:
 
 
 def _opens_by_itself(edge: ChannelEdge, seen: PrecedingChannel) -> bool:
-    """Whether the edge is open, or opens with time or with the rollout that comes first."""
+    """Whether the edge is open, or opens with time or with the rollout on the first channel."""
     if seen.channel is None:
         return False
     if edge.require is EdgeRequires.IDLE:
-        return True  # what holds that channel is shown there
+        return True  # that channel shows what holds it
     if seen.standing is None or seen.quarantined is not None:
         return False
     standing = seen.standing.row
@@ -48,7 +48,7 @@ def _opens_by_itself(edge: ChannelEdge, seen: PrecedingChannel) -> bool:
 
 
 def describe_stuck_wave(tally: rows.RolloutTally) -> str:
-    """Why no wave goes until a person does something; empty: the waves go by themselves."""
+    """Say why a wave needs a person to start; empty: the waves start by themselves."""
     if tally.waves and tallies.waits_for_person(tally.waves[0]):
         return f"wave {progress.name_wave(tally, 0)} waits for an operator to continue it"
     last = len(tally.waves) - 1

@@ -1,11 +1,11 @@
-"""What a channel does by itself: promote a release that succeeded before it, and roll back.
+"""What a channel does automatically: promote a release that succeeded before it, and roll back.
 
     auto_promote    the highest release above the pinned one that every edge lets through, while
                     the channel's newest rollout ended well and nothing else holds the channel
     auto_rollback   what a plain rollback would take, when a rollout stopped because hosts failed
 
-The worker asks here what to do, and ``channel show`` what to tell. Both are pure: the rows come
-from ``control.queries.automation``. The worker's commits check that it leads the job.
+The worker acts on these decisions, and ``channel show`` displays them. Both are pure: the rows come
+from ``control.queries.automation``. The worker's commits check that it is the leader.
 """
 
 from __future__ import annotations
@@ -32,36 +32,36 @@ _ENDED: Final = {
 
 
 class Promotable(Struct, frozen=True):
-    """A release that a channel takes by itself."""
+    """A release that a channel promotes automatically."""
 
     release_id: str
     digest: str
-    proved_by: str  # the rollout of its success on the first channel that must show one
+    proved_by: str  # the rollout in which it succeeded on the first edge's channel
     reason: str
 
 
 class Automation(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a channel does by itself now, or why it does nothing."""
+    """What a channel does automatically now, or why it does nothing."""
 
     action: states.PolicyAction
     sentence: str
     switched_on_by: str  # a user's id
-    release_id: str | None = None  # what it promotes or goes back to with the next look
-    until: datetime | None = None  # when time alone changes it
+    release_id: str | None = None  # the release of the next promotion or rollback
+    until: datetime | None = None  # when this changes by time alone
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
-    """A release above the pinned one, as the channel and those before it see it."""
+    """A release above the pinned one, with what the channel and those before it know of it."""
 
     release_id: str
     digest: str
     proved_by: str
-    refusal: str  # why this channel does not take it, whatever the edges say; empty: it may
+    refusal: str  # why this channel refuses it, edges aside; empty: it does not
     edges: tuple[tuple[facts.ChannelEdge, EdgeVerdict], ...]
 
 
 class AutoPromotion(Struct, frozen=True):
-    """What to do, and what to tell."""
+    """The release to promote, and the text to show."""
 
     told: Automation
     promotable: Promotable | None = None
@@ -71,7 +71,7 @@ class AutoPromotion(Struct, frozen=True):
 
 
 def number_of(release_id: str | None) -> int:
-    """Which release of its package it is; 0: none, or none of a package."""
+    """Return the number of a release within its package; 0: none, or not a package's release."""
     number = "" if release_id is None else release_id.rpartition(".")[2]
     return int(number) if number.isascii() and number.isdigit() else 0
 
@@ -83,19 +83,21 @@ def judge_promotion(
     request_id: str | None,
     candidates: Sequence[Candidate],
 ) -> AutoPromotion:
-    """Which release the channel takes now. ``newest`` is its newest rollout, ``request_id`` an open
-    request; ``candidates`` are above the pinned release.
+    """Decide which release the channel promotes now.
+
+    ``newest`` is its newest rollout, ``request_id`` an open request; ``candidates`` are the
+    releases above the pinned one.
     """
     held = describe_held(channel, newest, request_id)
     if held:
-        return _told(channel, held)
+        return _wait(channel, held)
     ordered = sorted(candidates, key=lambda item: number_of(item.release_id), reverse=True)
     for item in ordered:
         if not item.refusal and all(verdict.passed for _, verdict in item.edges):
-            return _chosen(channel, item)
+            return _choose(channel, item)
     if not ordered:
         above = "" if pinned is None else f" above {pinned}"
-        return _told(
+        return _wait(
             channel,
             f"Auto-promotion on {channel.channel} waits: no release{above} succeeded before it",
         )
@@ -103,13 +105,13 @@ def judge_promotion(
     shut = next((verdict for _, verdict in first.edges if not verdict.passed), None)
     why = first.refusal or (shut.reason if shut is not None else "")
     until = None if first.refusal or shut is None else shut.until
-    return _told(channel, f"Auto-promotion on {channel.channel} waits: {why}", until)
+    return _wait(channel, f"Auto-promotion on {channel.channel} waits: {why}", until)
 
 
 def describe_held(
     channel: channel_rows.Channel, newest: rollout_rows.RolloutTally | None, request_id: str | None
 ) -> str:
-    """Why the channel promotes nothing by itself, whatever there is; empty: it may."""
+    """Say why the channel promotes nothing automatically now; empty: it may."""
     name = channel.channel
     off = "" if newest is None else describe_off(channel, newest)
     if off:
@@ -125,7 +127,7 @@ def describe_held(
 
 
 def describe_off(channel: channel_rows.Channel, newest: rollout_rows.RolloutTally) -> str:
-    """What switched auto-promotion off until a person promotes; empty: nothing did."""
+    """Say what turned automatic promotion off until a person promotes; empty: nothing did."""
     if not channel.policy.auto_promote or newest.rollout_id != channel.newest_rollout_id:
         return ""
     if newest.rollback_of is not None:
@@ -142,36 +144,36 @@ def describe_off(channel: channel_rows.Channel, newest: rollout_rows.RolloutTall
     )
 
 
-def _told(
+def _wait(
     channel: channel_rows.Channel, sentence: str, until: datetime | None = None
 ) -> AutoPromotion:
-    told = Automation(
+    shown = Automation(
         action=states.PolicyAction.AUTO_PROMOTE,
         sentence=sentence,
         switched_on_by=channel.auto_promote_by or "",
         until=until,
     )
-    return AutoPromotion(told)
+    return AutoPromotion(shown)
 
 
-def _chosen(channel: channel_rows.Channel, item: Candidate) -> AutoPromotion:
+def _choose(channel: channel_rows.Channel, item: Candidate) -> AutoPromotion:
     required = [edge for edge, _ in item.edges if edge.require is facts.EdgeRequires.SUCCEEDED]
     where = " and ".join(edge.channel for edge in required)
-    told = Automation(
+    shown = Automation(
         action=states.PolicyAction.AUTO_PROMOTE,
         sentence=f"Auto-promotion on {channel.channel} takes {item.release_id} now",
         switched_on_by=channel.auto_promote_by or "",
         release_id=item.release_id,
     )
     reason = f"auto_promote: {item.release_id} succeeded on {where}"
-    return AutoPromotion(told, Promotable(item.release_id, item.digest, item.proved_by, reason))
+    return AutoPromotion(shown, Promotable(item.release_id, item.digest, item.proved_by, reason))
 
 
 # ── roll back ─────────────────────────────────────────────────────────────────────────────────────
 
 
 def may_roll_back(channel: channel_rows.Channel, newest: rollout_rows.RolloutTally | None) -> bool:
-    """Whether the channel's newest rollout stopped and was opened to be rolled back by itself."""
+    """Whether the channel's newest rollout stopped and was opened with automatic rollback."""
     return (
         newest is not None
         and newest.rollout_id == channel.newest_rollout_id
@@ -187,8 +189,9 @@ def judge_rollback(
     rung: channel_rows.Rung | None,
     skipped: Sequence[str],
 ) -> Automation:
-    """What the channel does by itself about its newest rollout. ``rung`` is what a rollback takes,
-    and ``skipped`` says why it takes none.
+    """Decide what the channel does automatically about its newest rollout.
+
+    ``rung`` is the release that a rollback takes, and ``skipped`` says why there is none.
     """
     name = channel.channel
     release_id = None
@@ -211,8 +214,8 @@ def judge_rollback(
 
 
 def describe_rollback(channel: channel_rows.Channel, newest: rollout_rows.RolloutTally) -> str:
-    """What the channel would do by itself about this rollout, or why it does nothing; empty: its
-    policy does not ask for it.
+    """Say what the channel would do automatically about this rollout, or why it does nothing;
+    empty: its policy does not ask for it.
     """
     name = channel.channel
     if not channel.policy.auto_rollback or newest.rollout_id != channel.newest_rollout_id:
@@ -231,7 +234,7 @@ def describe_rollback(channel: channel_rows.Channel, newest: rollout_rows.Rollou
 
 
 class LeadAutomation(Struct, frozen=True):
-    """What goes along with everything that the worker does for a channel."""
+    """Part of every command that the worker runs for a channel: it must still be the leader."""
 
     term: str  # the token of the leader
 

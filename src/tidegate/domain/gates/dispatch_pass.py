@@ -1,12 +1,12 @@
 """Who gets an order now, and why the others do not: a pass over the hosts of a rollout.
 
     FleetState ──▶ survey ──▶ orders, by wave and name      the dispatcher reserves them
-                        └──▶ what holds the others back     said in the log when it changes
-    FleetState ──▶ explain                                  every gate, for whoever asks
+                        └──▶ what holds the others back     recorded in the log when it changes
+    FleetState ──▶ explain                                  every gate, for people
 
-A pass looks at each host and each edge once, and the hosts' order decides everything: the same
-rows give the same orders. What it hands out it counts against budgets at once; the reservation's
-own commit has the last word on each slot.
+A pass looks at each host and each edge once. The order of hosts is fixed, so the same rows give the
+same orders. The pass counts its own orders against budgets at once; the commit of each reservation
+finally decides about the slot.
 """
 
 from __future__ import annotations
@@ -21,91 +21,86 @@ from tidegate.domain.access.reasons import REASON_BYTES_MAX
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet import claims, rows as fleet_rows
 from tidegate.domain.fleet.budgets import slots as slots_of
-from tidegate.domain.gates import checks, inputs
+from tidegate.domain.gates import checks, context, host_checks, inputs
 from tidegate.domain.hosts import facts as host_facts, states as host_states
-from tidegate.domain.rollouts import (
-    facts as rollout_facts,
-    rows as rollout_rows,
-    states as rollout_states,
-    tallies,
-)
+from tidegate.domain.rollouts import facts as rollout_facts, rows as rollout_rows, states, tallies
 from tidegate.domain.times import describe_time
 
-ORDERS_MAX = 10_000  # that one pass hands out
+ORDERS_MAX = 10_000  # orders of one pass
 
 # Asked again when an order is handed out and when it is acknowledged.
 ASKED_AGAIN: Final = frozenset(
     {"halted", "paused", "freeze", "hold", "quarantine", "channel-edges", "window"}
 )
 
-WINDOW: Final = "window"  # the gate
+WINDOW: Final = "window"  # name of the gate
 
 _TRIED = frozenset({host_states.HostState.FAILED, host_states.HostState.REVERTED})
 _OVER = _TRIED | {host_states.HostState.CONVERGED}
 
 
-# ── who waits ─────────────────────────────────────────────────────────────────────────────────────
+# ── waiting hosts ─────────────────────────────────────────────────────────────────────────────────
 
 
 def attempt_of(standing: inputs.HostStanding | None, attempt: int) -> int | None:
-    """Under which attempt the host would get its order; None: it has had it, or left."""
+    """Return the attempt of the host's next order; None: it already had one, or was skipped."""
     if standing is None:
         return attempt
     if standing.left is not None or standing.busy:
         return None
     if standing.cancelled_at is not None and standing.state is host_states.HostState.PENDING:
-        return max(attempt, standing.attempt + 1)  # an order of the same attempt is known
+        return max(attempt, standing.attempt + 1)  # the host knows an order of the same attempt
     return attempt if standing.state in _TRIED and standing.attempt < attempt else None
 
 
 def latecomers(
-    sight: inputs.GateInput,
+    rollout: inputs.GateInput,
     channel: Channel,
     hosts: Sequence[fleet_rows.Host],
     budgets: Iterable[fleet_rows.Budget],
 ) -> tuple[inputs.Latecomer, ...]:
-    """The hosts that the channel claims now and this rollout's plan could not count, by name:
-    they came after it, or were skipped. What no wave took then is left alone.
+    """List the hosts that the channel claims now but the plan did not count, by name.
 
-    ``hosts`` are those of the whole fleet. Raises: InvalidSelector.
+    They joined after the plan was made, or were skipped. A host that no wave took at that time is
+    ignored. ``hosts`` is the whole fleet. Raises: InvalidSelector.
     """
-    unstaged = frozenset(sight.chart.plan.unstaged)
+    unstaged = frozenset(rollout.chart.plan.unstaged)
     found = (host.host_id for host in claims.members(channel.selector, hosts))
-    late = sorted(id for id in found if id not in unstaged and _is_late(sight, id))
+    late = sorted(id for id in found if id not in unstaged and _is_late(rollout, id))
     slots: dict[str, list[host_facts.BudgetSlot]] = {id: [] for id in late}
     for budget in sorted(budgets, key=lambda item: item.budget_id) if late else ():
-        meant = claims.members(budget.selector, hosts)
-        allowed = slots_of(budget, len(meant))
+        matching = claims.members(budget.selector, hosts)
+        allowed = slots_of(budget, len(matching))
         if allowed is None or budget.removed:
             continue
-        for host in meant:
+        for host in matching:
             if host.host_id in slots:
                 slots[host.host_id].append(host_facts.BudgetSlot(budget.budget_id, allowed))
     return tuple(inputs.Latecomer(id, tuple(taken)) for id, taken in slots.items())
 
 
-def _is_late(sight: inputs.GateInput, host_id: str) -> bool:
-    found = sight.standings.get(host_id)
+def _is_late(rollout: inputs.GateInput, host_id: str) -> bool:
+    found = rollout.standings.get(host_id)
     if found is None:
-        return host_id not in sight.chart.waves
+        return host_id not in rollout.chart.waves
     row = found.row
     if row.state is not host_states.HostState.PENDING or row.busy:
         return False
-    # Its order was taken back, or it was skipped before it could try; a failure that was allowed
-    # for, or that nobody waited to see tried again, is not tried again by itself.
+    # Its order was cancelled, or it was skipped before its first try. A tolerated failure, or
+    # one that was skipped before its retry, is not retried automatically.
     return row.cancelled_at is not None if row.late else row.left == "skipped"
 
 
-def list_waiting(look: checks.GateContext) -> Iterator[tuple[str, int, int]]:
-    """Each host without an order, with its wave and the attempt: by wave, then by name."""
-    standings = look.sight.standings
+def list_waiting(look: context.GateContext) -> Iterator[tuple[str, int, int]]:
+    """List each host without an order, with its wave and attempt, by wave and name."""
+    standings = look.rollout.standings
     attempt = look.tally.attempt
-    plan = look.sight.chart.plan
+    plan = look.rollout.chart.plan
     for number, wave in enumerate(plan.waves):
         for host_id in wave.hosts:
             found = standings.get(host_id)
             under = attempt_of(None if found is None else found.row, attempt)
-            if look.tally.waves[number].skipped and checks.has_left_with_wave(
+            if look.tally.waves[number].skipped and host_checks.has_left_with_wave(
                 look, host_id, number
             ):
                 continue
@@ -115,7 +110,7 @@ def list_waiting(look: checks.GateContext) -> Iterator[tuple[str, int, int]]:
     for host_id in look.late:
         found = standings.get(host_id)
         under = attempt if found is None else max(attempt, found.row.attempt + 1)
-        yield host_id, look.sight.chart.waves.get(host_id, last), under
+        yield host_id, look.rollout.chart.waves.get(host_id, last), under
 
 
 def is_ordered(standing: inputs.HostStanding) -> bool:
@@ -123,48 +118,48 @@ def is_ordered(standing: inputs.HostStanding) -> bool:
     return standing.busy and standing.state is host_states.HostState.PENDING
 
 
-def list_staged(sight: inputs.GateInput) -> list[str]:
-    """The planned hosts whose order waits for a reboot."""
+def list_staged(rollout: inputs.GateInput) -> list[str]:
+    """List the planned hosts whose order waits for a reboot."""
     return [
         host_id
-        for host_id, found in sight.standings.items()
+        for host_id, found in rollout.standings.items()
         if found.row.state is host_states.HostState.DEFERRED
         and found.row.left is None
         and not found.row.late
     ]
 
 
-def _ordered(look: checks.GateContext) -> Iterator[str]:
-    for host_id, found in look.sight.standings.items():
+def _list_ordered(look: context.GateContext) -> Iterator[str]:
+    for host_id, found in look.rollout.standings.items():
         if is_ordered(found.row):
             yield host_id
 
 
-def _outside_windows(
-    look: checks.GateContext, ordered: Iterable[str]
+def _list_blocked_by_windows(
+    look: context.GateContext, ordered: Iterable[str]
 ) -> Iterator[inputs.BlockedHosts]:
-    """Of these hosts, those that may not use their order now: their windows are shut."""
+    """Return those hosts that may not use their order now, because their windows are shut."""
     for host_id in ordered if look.windows else ():
-        block = checks.window(look, host_id)
+        block = host_checks.check_window(look, host_id)
         if block is not None:
-            yield _held(WINDOW, host_id, block)
+            yield _to_blocked(WINDOW, host_id, block)
 
 
-def _say_of_host(
-    look: checks.GateContext, gate: str, host_id: str, block: checks.Block
-) -> checks.Block:
-    """The block, in words about this host and not about the first one like it."""
+def _word_for_host(
+    look: context.GateContext, gate: str, host_id: str, block: context.Block
+) -> context.Block:
+    """Word the block for this host instead of the first one of its class."""
     if gate != WINDOW:
         return block
-    return checks.window_block(look, host_id, look.window_verdict(host_id))
+    return host_checks.describe_shut_window(look, host_id, look.window_verdict(host_id))
 
 
 def list_outside_windows(state: inputs.FleetState, rollout_id: str) -> list[str]:
-    """The hosts that have not acknowledged their order and may not use it, because their windows
-    are shut. Raises: NotFound.
+    """List the hosts that have not acknowledged their order and may not use it, because their
+    windows are shut. Raises: NotFound.
     """
-    look = _look(state, rollout_id, None)
-    return [item.host_id for item in _outside_windows(look, _ordered(look))]
+    look = _make_context(state, rollout_id, None)
+    return [item.host_id for item in _list_blocked_by_windows(look, _list_ordered(look))]
 
 
 # ── a pass ────────────────────────────────────────────────────────────────────────────────────────
@@ -176,14 +171,15 @@ def survey(
     given: inputs.HandedOut | None = None,
     orders_max: int = ORDERS_MAX,
 ) -> inputs.Survey:
-    """Ask every gate about every host that waits. ``given``: of passes on other rollouts before
-    this one, over the same rows.
+    """Ask every gate about every host that waits.
+
+    ``given``: what earlier passes over other rollouts took from the same rows.
 
     Raises:
         NotFound: the state does not hold the rollout.
     """
-    look = _look(state, rollout_id, given)
-    gates, shut = _asked(look)
+    look = _make_context(state, rollout_id, given)
+    gates, shut = _select_gates(look)
     orders: list[inputs.DueOrder] = []
     held: dict[str, inputs.BlockedHosts] = {}
     counts: dict[str, int] = {}
@@ -194,21 +190,21 @@ def survey(
             block = blocks(look, host_id)
             if block is not None:
                 if name not in held:
-                    held[name] = _held(name, host_id, block)
+                    held[name] = _to_blocked(name, host_id, block)
                 counts[name] = counts.get(name, 0) + 1
                 break
         else:
             if len(orders) < orders_max:
-                orders.append(_order(look, host_id, wave, attempt))
-    ordered = list(_ordered(look))
+                orders.append(_give_order(look, host_id, wave, attempt))
+    ordered = list(_list_ordered(look))
     if shut is not None:
         stopped = ordered if shut.gate in ASKED_AGAIN else []
-        if stopped or look.tally.state in rollout_states.DISPATCHABLE:
+        if stopped or look.tally.state in states.DISPATCHABLE:
             first = replace(shut, host_id=stopped[0]) if stopped else shut
             held.setdefault(shut.gate, first)
             counts[shut.gate] = counts.get(shut.gate, 0) + len(stopped)
     else:
-        for blocked in _outside_windows(look, ordered):
+        for blocked in _list_blocked_by_windows(look, ordered):
             held.setdefault(WINDOW, blocked)
             counts[WINDOW] = counts.get(WINDOW, 0) + 1
     return inputs.Survey(
@@ -222,39 +218,44 @@ def survey(
 
 
 def survey_shared_gates(state: inputs.FleetState, rollout_id: str) -> inputs.Survey:
-    """Ask only the gates that are the same for all hosts, of a rollout of which nobody waits for
-    an order. ``state`` need not hold any row of a host.
+    """Ask only the gates that are the same for all hosts.
+
+    For rollouts in which no host waits for an order. ``state`` need not hold any row of a host.
 
     Raises:
         NotFound: the state does not hold the rollout.
     """
-    _, shut = _asked(_look(state, rollout_id, None))
+    _, shut = _select_gates(_make_context(state, rollout_id, None))
     return inputs.Survey(rollout_id=rollout_id, held=() if shut is None else (shut,), whole=False)
 
 
 def list_blocked(state: inputs.FleetState, rollout_id: str) -> Iterator[inputs.BlockedHosts]:
-    """Each host that stops at a gate, with that gate: those that wait, by wave, then by name, and
-    those that may not use their order now. The same pass as ``survey`` makes, told host by host.
+    """List each host that stops at a gate, with that gate, by wave and name.
+
+    These are the waiting hosts and the hosts that may not use their order now. It is the same pass
+    as that of ``survey``, host by host.
 
     Raises:
         NotFound: the state does not hold the rollout.
     """
-    look = _look(state, rollout_id, None)
-    gates, shut = _asked(look)
+    look = _make_context(state, rollout_id, None)
+    gates, shut = _select_gates(look)
     for host_id, wave, attempt in list_waiting(look):
         for name, blocks in gates:
             block = blocks(look, host_id)
             if block is not None:
-                yield _held(name, host_id, _say_of_host(look, name, host_id, block))
+                yield _to_blocked(name, host_id, _word_for_host(look, name, host_id, block))
                 break
         else:
-            _order(look, host_id, wave, attempt)  # it takes its slots
+            _give_order(look, host_id, wave, attempt)  # count its slots as taken
     if shut is not None and shut.gate in ASKED_AGAIN:
-        yield from (replace(shut, hosts=1, host_id=host_id) for host_id in _ordered(look))
+        yield from (replace(shut, hosts=1, host_id=host_id) for host_id in _list_ordered(look))
     if shut is None:
-        for item in _outside_windows(look, _ordered(look)):
+        for item in _list_blocked_by_windows(look, _list_ordered(look)):
             verdict = look.window_verdict(item.host_id)
-            yield _held(WINDOW, item.host_id, checks.window_block(look, item.host_id, verdict))
+            yield _to_blocked(
+                WINDOW, item.host_id, host_checks.describe_shut_window(look, item.host_id, verdict)
+            )
 
 
 def next_dispatches(
@@ -263,35 +264,36 @@ def next_dispatches(
     given: inputs.HandedOut | None = None,
     orders_max: int = ORDERS_MAX,
 ) -> tuple[inputs.DueOrder, ...]:
-    """The orders that may go out now, by wave and name. Raises: NotFound."""
+    """Return the orders that may go out now, by wave and name. Raises: NotFound."""
     return survey(state, rollout_id, given, orders_max).orders
 
 
 def next_skips(state: inputs.FleetState, rollout_id: str) -> tuple[inputs.Skip, ...]:
-    """The hosts that the waves so far need not wait for any longer: they left the fleet, or
-    nothing was heard of them for longer than the policy's grace. While a failure halts the
-    rollout, only those that left the fleet. Raises: NotFound.
+    """Return the hosts that the waves so far no longer wait for.
+
+    They left the fleet, or were silent for longer than the policy's grace. While a failure halts
+    the rollout, only hosts that left the fleet are skipped. Raises: NotFound.
     """
-    sight = state.sight(rollout_id)
-    tally = sight.tally.row
-    if tally.state not in rollout_states.OPEN:
+    rollout = state.sight(rollout_id)
+    tally = rollout.tally.row
+    if tally.state not in states.OPEN:
         return ()
-    plan = sight.chart.plan
+    plan = rollout.chart.plan
     is_halted = tally.halted_at is not None
     grace = None if is_halted else plan.policy.offline_grace_seconds
-    attempt = 0 if is_halted else tally.attempt  # who failed is cleared, not skipped
+    attempt = 0 if is_halted else tally.attempt  # failed hosts are cleared, not skipped
     skips = []
     for number, wave in enumerate(plan.waves[: tally.current_wave + 1]):
-        spared = grace if can_spare_silent(state, sight, number) else None
+        spared = grace if can_spare_silent(state, rollout, number) else None
         for host_id in wave.hosts:
-            found = sight.standings.get(host_id)
+            found = rollout.standings.get(host_id)
             standing = None if found is None else found.row
             going = attempt if tallies.may_go(tally, host_id) else 0
             if standing is not None and not _is_waiting(standing, going):
                 continue
             if tally.waves[number].skipped and (standing is None or not standing.busy):
-                continue  # it left with its wave, or is tried again
-            reason = _unheard(state, host_id, standing, spared)
+                continue  # it was skipped with its wave, or is retried
+            reason = _find_skip_reason(state, host_id, standing, spared)
             if reason is not None:
                 skips.append(
                     inputs.Skip(
@@ -305,23 +307,24 @@ def next_skips(state: inputs.FleetState, rollout_id: str) -> tuple[inputs.Skip, 
     return tuple(skips)
 
 
-def can_spare_silent(state: inputs.FleetState, sight: inputs.GateInput, number: int) -> bool:
-    """Whether the wave comes to its minimum with the hosts that are heard alone."""
-    needed = tallies.missing(sight.tally.row.waves[number])
-    heard = 0
-    for host_id in sight.chart.plan.waves[number].hosts:
-        if heard >= needed:
+def can_spare_silent(state: inputs.FleetState, rollout: inputs.GateInput, number: int) -> bool:
+    """Whether the wave can reach its minimum with the hosts that report."""
+    needed = tallies.missing(rollout.tally.row.waves[number])
+    reporting = 0
+    for host_id in rollout.chart.plan.waves[number].hosts:
+        if reporting >= needed:
             break
-        found, host = sight.standings.get(host_id), state.hosts.get(host_id)
+        found, host = rollout.standings.get(host_id), state.hosts.get(host_id)
         counts = found is None or (found.row.left is None and found.row.state not in _OVER)
         present = host is not None and host.row.status != fleet_rows.RETIRED
-        heard += counts and present and host is not None and host.row.silent_since is None
-    return heard >= needed
+        reporting += counts and present and host is not None and host.row.silent_since is None
+    return reporting >= needed
 
 
 def _is_waiting(standing: inputs.HostStanding, attempt: int) -> bool:
-    """Whether the rollout waits for the host's next order, or its reboot; ``decide_skip`` decides
-    again.
+    """Whether the rollout waits for the host's next order or its reboot.
+
+    ``decide_skip`` decides the same again on newer rows.
     """
     if standing.left is not None:
         return False
@@ -330,10 +333,10 @@ def _is_waiting(standing: inputs.HostStanding, attempt: int) -> bool:
     return standing.state in (host_states.HostState.PENDING, host_states.HostState.DEFERRED)
 
 
-def _unheard(
+def _find_skip_reason(
     state: inputs.FleetState, host_id: str, standing: inputs.HostStanding | None, grace: int | None
 ) -> str | None:
-    """Why the host, for which the rollout waits, need not be waited for; None: it must."""
+    """Return why the rollout need not wait for this host any longer; None: it must."""
     found = state.hosts.get(host_id)
     if found is None or found.row.status == fleet_rows.RETIRED:
         return "the host was retired"
@@ -346,37 +349,41 @@ def _unheard(
     return f"the host has not reported since {describe_time(since)}"
 
 
-def _look(
+def _make_context(
     state: inputs.FleetState, rollout_id: str, given: inputs.HandedOut | None
-) -> checks.GateContext:
-    look = checks.GateContext(state, state.sight(rollout_id))
+) -> context.GateContext:
+    look = context.GateContext(state, state.sight(rollout_id))
     if given is not None:
         look.slots.update(given.slots)
         look.hosts.update(given.hosts)
     return look
 
 
-def _asked(
-    look: checks.GateContext,
-) -> tuple[list[tuple[str, checks.Blocks]], inputs.BlockedHosts | None]:
-    """The gates to ask for each host, and the first that is shut for all of them. One that is the
-    same for all is asked here: open, it need not be asked again; shut, nothing after it need be.
+def _select_gates(
+    look: context.GateContext,
+) -> tuple[list[tuple[str, context.Blocks]], inputs.BlockedHosts | None]:
+    """Return the gates to ask for each host, and the first one that is shut for all of them.
+
+    A gate that is the same for all hosts is asked here. If it is open, it need not be asked again.
+    If it is shut, no later gate need be asked.
     """
-    asked: list[tuple[str, checks.Blocks]] = []
+    asked: list[tuple[str, context.Blocks]] = []
     for gate in checks.GATES:
         if gate.per_host:
             asked.append((gate.name, gate.blocks))
         elif (block := gate.blocks(look, "")) is not None:
-            asked.append((gate.name, _always(block)))
-            return asked, replace(_held(gate.name, "", block), hosts=0)
+            asked.append((gate.name, _block_always(block)))
+            return asked, replace(_to_blocked(gate.name, "", block), hosts=0)
     return asked, None
 
 
-def _always(block: checks.Block) -> checks.Blocks:
+def _block_always(block: context.Block) -> context.Blocks:
     return lambda look, host_id: block
 
 
-def _order(look: checks.GateContext, host_id: str, wave: int, attempt: int) -> inputs.DueOrder:
+def _give_order(
+    look: context.GateContext, host_id: str, wave: int, attempt: int
+) -> inputs.DueOrder:
     tally = look.tally
     slots = look.slots_of(host_id)
     for slot in slots:
@@ -389,14 +396,14 @@ def _order(look: checks.GateContext, host_id: str, wave: int, attempt: int) -> i
         channel=tally.channel,
         target_closure=tally.target_closure,
         wave=wave,
-        policy=look.sight.chart.plan.host_policy(wave),
+        policy=look.rollout.chart.plan.host_policy(wave),
         attempt=attempt,
         budgets=slots,
         late=host_id in look.late,
     )
 
 
-def _held(gate: str, host_id: str, block: checks.Block) -> inputs.BlockedHosts:
+def _to_blocked(gate: str, host_id: str, block: context.Block) -> inputs.BlockedHosts:
     return inputs.BlockedHosts(
         gate=gate,
         hosts=1,
@@ -407,19 +414,19 @@ def _held(gate: str, host_id: str, block: checks.Block) -> inputs.BlockedHosts:
     )
 
 
-# ── what the log hears of it ──────────────────────────────────────────────────────────────────────
+# ── changes for the log ───────────────────────────────────────────────────────────────────────────
 
 
 def gate_changes(
     known: rollout_rows.RolloutGates | None, found: inputs.Survey, now: datetime
 ) -> tuple[rollout_facts.GateChanged, ...]:
-    """What to say about gates that shut or opened since the last time anything was said. After a
-    ``survey_shared_gates`` nothing is said of gates that it did not ask.
+    """Return the gates that have shut or opened since the last recorded change.
 
-    How many hosts a gate holds, and for which of several reasons, is not said again: a pass over
-    an unchanged fleet says nothing.
+    After a ``survey_shared_gates`` this leaves out the gates that it did not ask. A new count of
+    hosts or another reason of the same gate is no change: a pass over an unchanged fleet records
+    nothing.
     """
-    said = {gate.gate: gate for gate in (() if known is None else known.blocked)}
+    recorded = {gate.gate: gate for gate in (() if known is None else known.blocked)}
     held = {gate.gate: gate for gate in found.held}
     changes = [
         rollout_facts.GateChanged(
@@ -427,16 +434,16 @@ def gate_changes(
             at=now,
             gate=name,
             blocked=name in held,
-            reason=_told(held[name]) if name in held else "",
+            reason=_cut_reason(held[name]) if name in held else "",
         )
         for name in (gate.name for gate in checks.GATES if found.whole or not gate.per_host)
-        if (name in held) != (name in said)
+        if (name in held) != (name in recorded)
     ]
     return tuple(changes)
 
 
-def _told(held: inputs.BlockedHosts) -> str:
-    """The reason, cut to what a fact may hold: it may quote probes and operators at length."""
+def _cut_reason(held: inputs.BlockedHosts) -> str:
+    """Cut the reason to what a fact may hold: it may quote probes and operators at length."""
     reason = f"{held.host_id}: {held.reason}" if held.host_id else held.reason
     cut = reason.encode()[:REASON_BYTES_MAX]
     return cut.decode(errors="ignore")

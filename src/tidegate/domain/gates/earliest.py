@@ -1,4 +1,4 @@
-"""When each wave of a plan could start at the earliest, as maintenance windows are now."""
+"""When each wave of a plan could start at the earliest, with today's maintenance windows."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ def list_earliest_starts(
     windows: Sequence[rows.Window],
     now: datetime,
 ) -> tuple[EarliestStart, ...]:
-    """One for each wave, until one never starts. A wave's turn comes when the one before could have
-    soaked and its own delay is over; that hosts take time to switch is left out.
+    """Return the earliest start of each wave, up to the first that never starts.
+
+    A wave's turn comes when the wave before could have soaked and its own delay is over. The time
+    that hosts take to switch is ignored.
     """
     found: list[EarliestStart] = []
     turn: datetime | None = now

@@ -1,10 +1,10 @@
-"""What one channel edge says of a release: open or shut, why, and until when.
+"""Whether one channel edge lets a release through, why, and until when.
 
-    succeeded   the last word on the release there is good, it is not quarantined there, and it
+    succeeded   the last verdict on the release there is good, it is not quarantined there, and it
                 stayed that channel's newest success for ``soak_seconds``
-    idle        the newest rollout there is over, whatever it was of
+    idle        the newest rollout there is over, whatever its release
 
-A channel that does not exist, or where the release was never rolled out, is shut.
+An edge is shut if its channel does not exist, or the release was never rolled out there.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from tidegate.domain.windows.sentences import span_text
 
 RELEASING: Final = frozenset(
     {*states.ORDERED, states.RolloutState.PRUNED}
-)  # what ``idle`` waits for
+)  # states that open an ``idle`` edge
 
 
 class EdgeVerdict(NamedTuple):
-    """What an edge says."""
+    """Whether an edge is open, and why."""
 
     passed: bool
     reason: str
@@ -37,7 +37,7 @@ class EdgeVerdict(NamedTuple):
 
 
 class WaitingRelease(Struct, frozen=True):
-    """Who asks: a release that is to reach the hosts of a channel."""
+    """A release that should reach the hosts of a channel."""
 
     channel: str
     release_id: str
@@ -54,12 +54,12 @@ def judge_edge(
             remedy=Remedy(f"tidegate channel edit {waits.channel} --policy FILE"),
         )
     if edge.require is facts.EdgeRequires.IDLE:
-        return _idle(waits, seen.channel)
-    shut = _unproved(edge, waits, seen) or _quarantined(edge, waits, seen)
-    return shut or _soaked(edge, waits, seen, now)
+        return _check_idle(waits, seen.channel)
+    shut = _check_success(edge, waits, seen) or _check_quarantine(edge, waits, seen)
+    return shut or _check_soak(edge, waits, seen, now)
 
 
-def _idle(waits: WaitingRelease, found: Versioned[channel_rows.Channel]) -> EdgeVerdict:
+def _check_idle(waits: WaitingRelease, found: Versioned[channel_rows.Channel]) -> EdgeVerdict:
     row = found.row
     evidence = GateEvidence(channel_rows.CHANNELS.name, row.channel, found.version)
     if row.newest_rollout_id is None:
@@ -76,13 +76,13 @@ def _idle(waits: WaitingRelease, found: Versioned[channel_rows.Channel]) -> Edge
     )
 
 
-# ── this release succeeded there ──────────────────────────────────────────────────────────────────
+# ── edges that require success ────────────────────────────────────────────────────────────────────
 
 
-def _unproved(
+def _check_success(
     edge: facts.ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel
 ) -> EdgeVerdict | None:
-    """Why the last word on the release is not its success; None: it is."""
+    """Return the verdict if the release did not succeed last; None: it did."""
     release, there = waits.release_id, edge.channel
     standing = None if seen.standing is None else seen.standing.row
     if standing is None or standing.rollout_id is None:
@@ -90,32 +90,37 @@ def _unproved(
             False,
             f"{release} was never rolled out on {there}. "
             f"Promote it there first: tidegate channel promote {there} {release}",
-            _channelled(seen),
-            remedy=_promote(there, release),
+            _cite_channel(seen),
+            remedy=_suggest_promotion(there, release),
         )
     if standing.word is states.Word.GOOD:
         return None
     return EdgeVerdict(
-        False, _why(standing, waits, seen), _said(seen), remedy=_remedy(standing, seen)
+        False,
+        _describe_standing(standing, waits, seen),
+        _cite_standing(seen),
+        remedy=_find_remedy(standing, seen),
     )
 
 
-def _promote(channel: str, release: str, when: str = "") -> Remedy:
+def _suggest_promotion(channel: str, release: str, when: str = "") -> Remedy:
     return Remedy(f"tidegate channel promote {channel} {release}", when)
 
 
-def _remedy(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel) -> Remedy | None:
-    """What makes the release succeed there; None: it still rolls out."""
+def _find_remedy(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel) -> Remedy | None:
+    """Return what makes the release succeed there; None: it is still rolling out."""
     release, there = standing.release_id, standing.channel
     tally = None if seen.tally is None else seen.tally.row
     if tally is not None and tally.halted_at is None and tally.paused_at is None:
         return None
     if tally is not None or (standing.word is states.Word.BAD and standing.operator is None):
         return Remedy(f"tidegate rollout explain {there}")
-    return _promote(there, release, "if it is good after all" if standing.operator else "")
+    return _suggest_promotion(
+        there, release, "if it is good after all" if standing.operator else ""
+    )
 
 
-def _why(
+def _describe_standing(
     standing: rollout_rows.ReleaseStanding, waits: WaitingRelease, seen: PrecedingChannel
 ) -> str:
     release, there = standing.release_id, standing.channel
@@ -129,7 +134,7 @@ def _why(
         )
     if tally is not None:
         return (
-            f"{release} stopped on {there}: {_failure(standing, seen)}. "
+            f"{release} stopped on {there}: {_describe_failure(standing, seen)}. "
             f"It must succeed there before {waits.channel} gets it"
         )
     if standing.operator is not None:
@@ -141,7 +146,7 @@ def _why(
     if standing.word is states.Word.BAD:
         return (
             f"{release} failed on {there} at {describe_time(standing.said_at)} "
-            f"({_failure(standing, seen)}). Retry it there, or publish a fix"
+            f"({_describe_failure(standing, seen)}). Retry it there, or publish a fix"
         )
     match standing.outcome:
         case states.Outcome.REPLACED:
@@ -155,13 +160,13 @@ def _why(
             return f"{release} has not succeeded on {there}"
 
 
-def _failure(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel) -> str:
+def _describe_failure(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel) -> str:
     if standing.host_id is None:
         return "its hosts failed"
     return f"{standing.host_id} failed{f', {seen.failure}' if seen.failure else ''}"
 
 
-def _quarantined(
+def _check_quarantine(
     edge: facts.ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel
 ) -> EdgeVerdict | None:
     if seen.quarantined is None:
@@ -181,7 +186,7 @@ def _quarantined(
     )
 
 
-def _soaked(
+def _check_soak(
     edge: facts.ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel, now: datetime
 ) -> EdgeVerdict:
     assert seen.standing is not None
@@ -191,15 +196,15 @@ def _soaked(
     ran = timedelta(0) if since is None else max(now - since, timedelta(0))
     asked = timedelta(seconds=edge.soak_seconds)
     if max(ran, timedelta(seconds=standing.soaked_seconds)) >= asked:
-        said = f"{release} succeeded on {there} at {describe_time(standing.said_at)}"
-        return EdgeVerdict(True, said, _said(seen))
+        sentence = f"{release} succeeded on {there} at {describe_time(standing.said_at)}"
+        return EdgeVerdict(True, sentence, _cite_standing(seen))
     if since is not None:
         until = since + asked
         return EdgeVerdict(
             False,
             f"{release} has run on {there} for {span_text(ran)} of {span_text(asked)}; "
             f"the edge opens at {describe_time(until)}",
-            _said(seen),
+            _cite_standing(seen),
             until,
         )
     ended = timedelta(seconds=standing.soaked_seconds)
@@ -208,15 +213,15 @@ def _soaked(
         f"{release} ran on {there} for {span_text(ended)} of the {span_text(asked)} asked for, "
         f"then {there} moved on to {standing.followed_by or 'another release'}. "
         "Promote it there again",
-        _said(seen),
-        remedy=_promote(there, release),
+        _cite_standing(seen),
+        remedy=_suggest_promotion(there, release),
     )
 
 
-# ── in words ──────────────────────────────────────────────────────────────────────────────────────
+# ── descriptions ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _channelled(seen: PrecedingChannel) -> GateEvidence | None:
+def _cite_channel(seen: PrecedingChannel) -> GateEvidence | None:
     found = seen.channel
     return (
         None
@@ -225,7 +230,7 @@ def _channelled(seen: PrecedingChannel) -> GateEvidence | None:
     )
 
 
-def _said(seen: PrecedingChannel) -> GateEvidence | None:
+def _cite_standing(seen: PrecedingChannel) -> GateEvidence | None:
     found = seen.standing
     if found is None:
         return None

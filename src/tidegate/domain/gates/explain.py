@@ -1,40 +1,41 @@
-"""Why a host has no order, or why a rollout does not go on: one answer for API, CLI, dashboard."""
+"""Why a host has no order, or why a rollout waits: one answer for API, CLI and dashboard."""
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tidegate.domain.gates import checks, dispatch_pass, inputs
-from tidegate.domain.gates.waits import list_waits, wait_of_host
+from tidegate.domain.gates import checks, context, dispatch_pass, inputs
+from tidegate.domain.gates.host_waits import wait_of_host
+from tidegate.domain.gates.waits import list_waits
 from tidegate.domain.hosts.states import describe_host_state
 from tidegate.domain.rollouts import states
 
-ASKED_MAX = 1_000  # hosts to which a gate says what it would say, behind the first shut one
+ASKED_MAX = 1_000  # hosts that a gate after the first shut one is asked about
 STOPS = dispatch_pass.ASKED_AGAIN - {
     dispatch_pass.WINDOW
 }  # windows may hold some hosts while others get orders
-READABLE = "plan-and-rows"  # no gate of its own: what all of them look at
+READABLE = "plan-and-rows"  # not a gate: the plan and rows that all gates need
 
 
 def judge(
     state: inputs.FleetState, rollout_id: str, host_id: str
 ) -> tuple[inputs.GateVerdict, ...]:
-    """What every gate says of this host, in their order, also behind the first that is shut.
+    """Return the verdict of every gate on this host, including those after the first shut one.
 
     Raises:
         NotFound: the state does not hold the rollout.
     """
     fault = state.faults.get(rollout_id)
     if fault is not None:
-        return (_left_out(fault),)
-    look = checks.GateContext(state, state.sight(rollout_id))
-    return tuple(_verdict(gate, look, host_id) for gate in checks.GATES)
+        return (_report_fault(fault),)
+    look = context.GateContext(state, state.sight(rollout_id))
+    return tuple(_judge_gate(gate, look, host_id) for gate in checks.GATES)
 
 
 def explain(
     state: inputs.FleetState, rollout_id: str, host_id: str | None = None
 ) -> inputs.Explanation:
-    """Every gate with its verdict and what decides it: of a host, or of all that wait.
+    """Explain a host, or all hosts that wait: every gate with its verdict and evidence.
 
     Raises:
         NotFound: the state does not hold the rollout.
@@ -46,18 +47,18 @@ def explain(
             rollout_id=rollout_id,
             host_id=host_id,
             answer=answer,
-            verdicts=(_left_out(fault),),
+            verdicts=(_report_fault(fault),),
             waits=(inputs.Wait(code="fault", sentence=answer, since=state.at),),
         )
     if host_id is None:
-        return _of_rollout(state, rollout_id)
-    sight = state.sight(rollout_id)
+        return _explain_rollout(state, rollout_id)
+    rollout = state.sight(rollout_id)
     verdicts = judge(state, rollout_id, host_id)
-    found = sight.standings.get(host_id)
+    found = rollout.standings.get(host_id)
     standing = None if found is None else found.row
-    late = any(host.host_id == host_id for host in sight.latecomers)
+    late = any(host.host_id == host_id for host in rollout.latecomers)
     shut = next((verdict for verdict in verdicts if not verdict.passed), None)
-    if not late and dispatch_pass.attempt_of(standing, sight.tally.row.attempt) is None:
+    if not late and dispatch_pass.attempt_of(standing, rollout.tally.row.attempt) is None:
         assert standing is not None
         answer = f"the host had its order and {describe_host_state(standing.state)}"
         doing = wait_of_host(state, rollout_id, host_id)
@@ -83,16 +84,16 @@ def explain(
         rollout_id=rollout_id,
         host_id=host_id,
         answer=answer,
-        wave=sight.chart.waves.get(host_id),
+        wave=rollout.chart.waves.get(host_id),
         host_state=None if standing is None else standing.state,
         verdicts=verdicts,
-        waits=_waits_of_host(state, rollout_id, host_id, answer, verdicts),
-        protection=_protection(state, sight.tally.row.channel),
+        waits=_list_waits_of_host(state, rollout_id, host_id, answer, verdicts),
+        protection=_describe_protection(state, rollout.tally.row.channel),
     )
 
 
-def _protection(state: inputs.FleetState, channel: str) -> str:
-    """That commands on the channel need a second person; empty: they do not."""
+def _describe_protection(state: inputs.FleetState, channel: str) -> str:
+    """Say that commands on the channel need a second person; empty: they do not."""
     seen = state.channels.get(channel)
     protection = None if seen is None else seen.row.protection
     if protection is None:
@@ -104,37 +105,37 @@ def _protection(state: inputs.FleetState, channel: str) -> str:
     )
 
 
-def _waits_of_host(
+def _list_waits_of_host(
     state: inputs.FleetState,
     rollout_id: str,
     host_id: str,
     answer: str,
     verdicts: tuple[inputs.GateVerdict, ...],
 ) -> tuple[inputs.Wait, ...]:
-    """What the host itself does, and what the rollout waits for with it."""
+    """Return what the host itself waits for, then the rollout's waits that concern it."""
     own = wait_of_host(state, rollout_id, host_id)
     all_of_it = list_waits(state, rollout_id)
     shut = {verdict.gate for verdict in verdicts if not verdict.passed}
-    told = [wait for wait in all_of_it if host_id in wait.some or wait.code in shut]
-    found = ((own,) if own is not None else ()) + tuple(w for w in told if w != own)
+    matching = [wait for wait in all_of_it if host_id in wait.some or wait.code in shut]
+    found = ((own,) if own is not None else ()) + tuple(w for w in matching if w != own)
     return found or (
         inputs.Wait(code="nothing", sentence=answer, hosts=1, some=(host_id,), since=state.at),
     )
 
 
-def _left_out(fault: inputs.GateFault) -> inputs.GateVerdict:
-    """Before any gate is asked: what they look at cannot be read."""
+def _report_fault(fault: inputs.GateFault) -> inputs.GateVerdict:
+    """Report that the plan or rows cannot be read, so no gate can be asked."""
     return inputs.GateVerdict(gate=READABLE, passed=False, reason=fault.detail)
 
 
-def _verdict(gate: checks.Gate, look: checks.GateContext, host_id: str) -> inputs.GateVerdict:
+def _judge_gate(gate: context.Gate, look: context.GateContext, host_id: str) -> inputs.GateVerdict:
     block = gate.blocks(look, host_id)
     if block is None:
         return inputs.GateVerdict(
             gate=gate.name,
             passed=True,
-            reason=_with(gate.open, gate.adds(look, host_id)),
-            evidence=gate.stands_on(look, host_id),
+            reason=_join(gate.open, gate.add(look, host_id)),
+            evidence=gate.cite(look, host_id),
         )
     return inputs.GateVerdict(
         gate=block.gate or gate.name,
@@ -145,14 +146,14 @@ def _verdict(gate: checks.Gate, look: checks.GateContext, host_id: str) -> input
     )
 
 
-def _of_rollout(state: inputs.FleetState, rollout_id: str) -> inputs.Explanation:
+def _explain_rollout(state: inputs.FleetState, rollout_id: str) -> inputs.Explanation:
     found = dispatch_pass.survey(state, rollout_id)
-    look = checks.GateContext(state, state.sight(rollout_id))
+    look = context.GateContext(state, state.sight(rollout_id))
     waiting = [host_id for host_id, _, _ in dispatch_pass.list_waiting(look)]
     asked = waiting[:ASKED_MAX]
     is_over = look.tally.state not in states.OPEN
     waits_now = sum(host_id in look.late for host_id in waiting) if is_over else found.waiting
-    verdicts = tuple(_of_all(gate, look, found, asked) for gate in checks.GATES)
+    verdicts = tuple(_judge_all(gate, look, found, asked) for gate in checks.GATES)
     ready = len(found.orders)
     waits = list_waits(state, rollout_id, [order.host_id for order in found.orders])
     stopped = next((item for item in found.held if item.gate in STOPS and item.hosts), None)
@@ -175,22 +176,24 @@ def _of_rollout(state: inputs.FleetState, rollout_id: str) -> inputs.Explanation
         answer=answer,
         waiting=waits_now,
         ready=ready,
-        unstaged=len(look.sight.chart.plan.unstaged),
+        unstaged=len(look.rollout.chart.plan.unstaged),
         verdicts=verdicts,
         waits=waits,
-        protection=_protection(state, look.tally.channel),
+        protection=_describe_protection(state, look.tally.channel),
     )
 
 
-def _of_all(
-    gate: checks.Gate, look: checks.GateContext, found: inputs.Survey, asked: list[str]
+def _judge_all(
+    gate: context.Gate, look: context.GateContext, found: inputs.Survey, asked: list[str]
 ) -> inputs.GateVerdict:
-    """A gate's verdict on all hosts that wait; each counts at the first gate that is shut for it.
-    The gates after that say what they would say to the hosts that are asked.
+    """Return a gate's verdict on all waiting hosts; each counts at the first gate that is shut for
+    it.
+
+    Gates after that give the verdict that the hosts in ``asked`` would get.
     """
     held = next((item for item in found.held if item.gate == gate.name), None)
     if held is not None and not gate.per_host:
-        return replace(_verdict(gate, look, ""), hosts=held.hosts)
+        return replace(_judge_gate(gate, look, ""), hosts=held.hosts)
     if held is not None:
         return inputs.GateVerdict(
             gate=gate.name,
@@ -210,10 +213,10 @@ def _of_all(
                     evidence=block.evidence,
                     until=block.until,
                 )
-        said = _with("holds no host", gate.adds(look, ""))
-        return inputs.GateVerdict(gate=gate.name, passed=True, reason=said)
-    return _verdict(gate, look, "")
+        text = _join("holds no host", gate.add(look, ""))
+        return inputs.GateVerdict(gate=gate.name, passed=True, reason=text)
+    return _judge_gate(gate, look, "")
 
 
-def _with(said: str, more: str) -> str:
-    return f"{said}; {more}" if more else said
+def _join(text: str, more: str) -> str:
+    return f"{text}; {more}" if more else text

@@ -1,8 +1,8 @@
-"""What gates look at: the rows of one moment, each with the position of the event behind it.
+"""What gates look at: the rows of one moment, each with the position of its last event.
 
-One function of the control plane builds a ``FleetState``; the dispatcher, ``explain`` and the
-metrics look at the same one, so they cannot come to different answers. No member has a default:
-what was not loaded cannot be taken for empty.
+One function of the control plane builds a ``FleetState``. The dispatcher, ``explain`` and the
+metrics share it, so they cannot disagree. No member has a default: a row that was not loaded cannot
+be mistaken for a missing one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Versioned(Struct, Generic[T], frozen=True, gc=False):
 
 
 class HostStanding(Struct, frozen=True, gc=False):
-    """What gates need of a host's record; the record's own bytes decode as one."""
+    """The fields of a host's record that gates need, decoded from the record's bytes."""
 
     host_id: str
     state: states.HostState
@@ -56,12 +56,17 @@ class HostStanding(Struct, frozen=True, gc=False):
 
 
 class HostPresence(Struct, frozen=True, gc=False):
-    """What gates need of a host; the bytes of its row decode as one."""
+    """The fields of a host that gates need, decoded from the bytes of its row."""
 
     host_id: str
     status: str = ENROLLED
     silent_since: datetime | None = None
     labels: dict[str, str] = {}
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether the host may report, and has done so lately."""
+        return self.status == ENROLLED and self.silent_since is None
 
 
 codec.prepare(HostStanding)
@@ -69,7 +74,7 @@ codec.prepare(HostPresence)
 
 
 class Latecomer(Struct, frozen=True):
-    """A host that came after the plan, or was skipped. Budgets bound it as they stand now."""
+    """A host that joined after the plan, or was skipped. The current budgets limit it."""
 
     host_id: str
     budgets: tuple[facts.BudgetSlot, ...] = ()
@@ -77,33 +82,33 @@ class Latecomer(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PrecedingChannel:
-    """What an edge looks at: the channel that comes first, and this release there."""
+    """What an edge looks at: the channel that comes first, and the release there."""
 
     channel: Versioned[Channel] | None
     standing: Versioned[ReleaseStanding] | None
     quarantined: Versioned[Quarantined] | None
     tally: Versioned[RolloutTally] | None  # of the release's newest rollout there, while it is open
-    failure: str  # why the host failed that says bad; empty: unknown
+    failure: str  # why the host failed that made it bad; empty: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class GateInput:
-    """One rollout, by its frozen plan, and how its hosts stand."""
+    """One rollout, with its frozen plan and the state of its hosts."""
 
     tally: Versioned[RolloutTally]
     chart: PlanByHost
     standings: Mapping[str, Versioned[HostStanding]]  # of hosts that have a record
-    failures: tuple[Versioned[rows.ProbeFailure], ...]  # open ones of this rollout
+    failures: tuple[Versioned[rows.ProbeFailure], ...]  # open failures of this rollout
     quarantined: Versioned[Quarantined] | None  # the row of its channel and closure
     pin: Versioned[Actual] | None  # the channel's row in the registry
     edges: Mapping[str, PrecedingChannel]  # by channel: what the rollout's edges look at
-    latecomers: tuple[Latecomer, ...]  # by name; see ``gates.latecomers``
-    blocked_since: Mapping[str, datetime]  # by gate that was said to be shut: since when
-    causes: Mapping[str, str] = field(default_factory=dict)  # by host: how it failed, of a few
+    latecomers: tuple[Latecomer, ...]  # by name; see ``dispatch_pass.latecomers``
+    blocked_since: Mapping[str, datetime]  # by gate that is recorded as shut: since when
+    causes: Mapping[str, str] = field(default_factory=dict)  # how some hosts failed
 
 
 class GateFault(Struct, frozen=True):
-    """Why a rollout cannot be looked at: its own plan or rows, not the fleet's."""
+    """Why a rollout cannot be judged: its own plan or rows cannot be read."""
 
     rollout_id: str
     code: str
@@ -111,7 +116,7 @@ class GateFault(Struct, frozen=True):
 
 
 class RebootedHost(Struct, frozen=True):
-    """A host that runs the target after its reboot, and has yet to take its order again."""
+    """A host that runs the target after its reboot, and has not taken its order again yet."""
 
     host_id: str
     rollout_id: str
@@ -120,7 +125,7 @@ class RebootedHost(Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FleetState:
-    """The fleet at one moment. A rollout that was asked for is in ``rollouts`` or in ``faults``."""
+    """The fleet at one moment. A requested rollout is in ``rollouts`` or in ``faults``."""
 
     at: datetime
     rollouts: Mapping[str, GateInput]
@@ -130,7 +135,7 @@ class FleetState:
     budgets: Mapping[str, Versioned[Budget]]
     freezes: tuple[Versioned[Freeze], ...]
     windows: tuple[Versioned[Window], ...]
-    rebooted: Mapping[str, RebootedHost]  # by host: they come before hosts without an order
+    rebooted: Mapping[str, RebootedHost]  # by host: they precede hosts without an order
     faults: Mapping[str, GateFault]
 
     def sight(self, rollout_id: str) -> GateInput:
@@ -150,14 +155,14 @@ class GateEvidence(Struct, frozen=True, omit_defaults=True):
 
 
 class GateVerdict(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What one gate says of a host, or of all that wait for their order."""
+    """One gate's verdict on a host, or on all hosts that wait for their order."""
 
     gate: str
     passed: bool
     reason: str
     evidence: GateEvidence | None = None
     until: datetime | None = None  # when it opens by itself
-    hosts: int = 0  # that it holds back, where the whole rollout was asked about
+    hosts: int = 0  # hosts that it holds back, if the whole rollout is explained
 
 
 class WaitEnds(StrEnum):
@@ -181,7 +186,7 @@ class Wait(Struct, frozen=True, omit_defaults=True, kw_only=True):
     code: str
     sentence: str
     hosts: int = 0
-    some: tuple[str, ...] = ()  # of these hosts, by name
+    some: tuple[str, ...] = ()  # the names of some of these hosts
     since: datetime | None = None
     until: datetime | None = None
     ends: WaitEnds = WaitEnds.WHEN
@@ -190,7 +195,7 @@ class Wait(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Explanation(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Why a host has no order, or why a rollout does not go on: an answer, then every gate."""
+    """Why a host has no order, or why a rollout waits: an answer, then every gate."""
 
     rollout_id: str
     answer: str
@@ -199,14 +204,14 @@ class Explanation(Struct, frozen=True, omit_defaults=True, kw_only=True):
     host_id: str | None = None
     wave: int | None = None
     host_state: states.HostState | None = None
-    waiting: int = 0  # hosts without an order, where the whole rollout was asked about
-    ready: int = 0  # of these, hosts that nothing holds back
-    unstaged: int = 0  # hosts of the channel that no wave of the plan takes
-    protection: str = ""  # that the channel's commands need a second person; empty: they do not
+    waiting: int = 0  # hosts without an order, if the whole rollout is explained
+    ready: int = 0  # hosts among them that no gate holds back
+    unstaged: int = 0  # hosts of the channel that are in no wave
+    protection: str = ""  # set if the channel's commands need a second person
 
 
 class DueOrder(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """An order that may go out now: what reserving it needs to know."""
+    """An order that may go out now, with what the reservation needs."""
 
     rollout_id: str
     host_id: str
@@ -222,7 +227,7 @@ class DueOrder(Struct, frozen=True, omit_defaults=True, kw_only=True):
 class BlockedHosts(Struct, frozen=True, omit_defaults=True, kw_only=True):
     """How many hosts stop at a gate, and why the first of them does.
 
-    A gate of the whole rollout that is shut is held against no host where none waits for it.
+    A shut gate of the whole rollout counts no hosts if none waits there.
     """
 
     gate: str
@@ -234,14 +239,14 @@ class BlockedHosts(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class HandedOut(Struct, frozen=True, omit_defaults=True):
-    """What passes before this one have handed out and the rows do not show yet."""
+    """What earlier passes have handed out and the rows do not show yet."""
 
     slots: dict[str, int] = {}  # budget → taken
     hosts: frozenset[str] = frozenset()
 
 
 class Survey(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A pass over a rollout's hosts: who may go, and what holds the others back."""
+    """A pass over a rollout's hosts: who may get an order, and what holds the others back."""
 
     rollout_id: str
     orders: tuple[DueOrder, ...] = ()
@@ -249,11 +254,11 @@ class Survey(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ordered: int = 0  # hosts that have not acknowledged their order
     held: tuple[BlockedHosts, ...] = ()  # in the order of gates
     given: HandedOut = HandedOut()
-    whole: bool = True  # whether every gate was asked, or only those that are the same for all
+    whole: bool = True  # false: only the gates that are the same for all were asked
 
 
 class Skip(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A host that its wave need not wait for any longer."""
+    """A host that its wave no longer waits for."""
 
     rollout_id: str
     host_id: str

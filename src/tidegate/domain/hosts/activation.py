@@ -1,4 +1,4 @@
-"""From the acknowledgement of an order to the moment in which its target runs."""
+"""From the acknowledgement of an order until its target runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def reject(
 
 
 def _demand_activation(record: rows.HostRecord, event: facts.HostEvent) -> None:
-    """In Soaking only what an assumption overtook is heard."""
+    """In Soaking, accept a late report only if the activation was assumed."""
     if record.state is states.HostState.SOAKING and not record.activation_assumed:
         raise transition_steps.illegal_transition(record, event)
 
@@ -55,20 +55,20 @@ def complete(
         raise refusals.HostInvariant(
             record.state, f"an activation that ends with {event.exit_code} failed"
         )
-    return _activated(record, event.at, now, assumed=False)
+    return _activate(record, event.at, now, assumed=False)
 
 
 def assume(
     record: rows.HostRecord, event: facts.RecoveryActivationAssumed, now: datetime
 ) -> transition_steps.Stepped:
     transition_steps.demand_closure(record, event.observed_current_closure, record.target_closure)
-    return _activated(record, event.at, now, assumed=True)
+    return _activate(record, event.at, now, assumed=True)
 
 
-def _activated(
+def _activate(
     record: rows.HostRecord, at: datetime, now: datetime, *, assumed: bool
 ) -> transition_steps.Stepped:
-    """The target runs: the soak begins here, and nothing that probes said before counts."""
+    """The target runs: start the soak and forget earlier probe results."""
     after = replace(
         transition_steps.reserve_again(record)
         if record.state is states.HostState.DEFERRED
@@ -97,7 +97,7 @@ def defer(
 ) -> transition_steps.Stepped:
     _demand_activation(record, event)
     if record.state is states.HostState.SOAKING:
-        return record, transition_steps.NOTHING  # it was rebooted since: the target runs
+        return record, transition_steps.NOTHING  # it was rebooted since, so the target runs
     due_at = transition_steps.due_in(now, record.policy.deferral_seconds)
     after = replace(
         transition_steps.release_host(record), state=states.HostState.DEFERRED, due_at=due_at

@@ -1,11 +1,11 @@
-"""The agent's side of a passage, pure: what it says next, by the machine that both sides run.
+"""The agent's side of a host in a rollout, pure: its next report, by the machine of both sides.
 
-    order ──▶ twin record ──▶ say(…) ──▶ the numbered report, and what to do about it
-                    ▲                        │
-                    └── the same step ◀──────┘
+    order ──▶ twin record ──▶ report(…) ──▶ the numbered report, and its effects
+                    ▲                          │
+                    └──── the same step ◀──────┘
 
-The agent keeps the twin beside its journal; the simulator keeps one per host. Both act on the
-effects (``FireSwitch``, ``FireRollbackTo``, ``ResetProbeCache``) and leave the others alone.
+The agent keeps the twin next to its journal; the simulator keeps one per host. Both carry out the
+effects ``FireSwitch``, ``FireRollbackTo`` and ``ResetProbeCache`` and ignore the others.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from tidegate.domain.hosts import (
     transition_steps,
 )
 
-# What a refusal of an order's acknowledgement may say without taking the order back.
+# Refusals of an acknowledgement that leave the order valid.
 WAITS: Final = frozenset({"rollout_paused"})
-# What a host hears that is back from its reboot, while it can't take its order again.
+# Refusals of a rebooted host that cannot take its order again yet.
 NO_SLOT: Final = frozenset({"host_busy", "budget_exhausted"})
 
 Said = tuple[rows.HostRecord, facts.AgentEvent, Sequence[host_effects.Effect]]
@@ -37,12 +37,12 @@ Said = tuple[rows.HostRecord, facts.AgentEvent, Sequence[host_effects.Effect]]
 def record_from_order(
     order: rows.QueuedDispatch, before: rows.HostRecord | None, now: datetime
 ) -> rows.HostRecord:
-    """The twin of an order that was handed out. Raises: Refused: it does not follow ``before``.
+    """Build the twin of a delivered order. Raises: Refused: it does not follow ``before``.
 
-    A later attempt shows that the earlier order, which waits for a reboot, was taken back.
+    A later attempt means that the earlier order, which waits for a reboot, was cancelled.
     """
     if before is not None and before.state is states.HostState.DEFERRED:
-        before = before if order.attempt <= before.attempt else _cancelled(before, now)[0]
+        before = before if order.attempt <= before.attempt else _cancel(before, now)[0]
     reserved = facts.DispatchReserved(
         rollout_id=order.rollout_id,
         host_id=order.host_id,
@@ -62,10 +62,10 @@ def record_from_order(
 def report(
     record: rows.HostRecord, kind: type[facts.AgentEvent], now: datetime, **members: Any
 ) -> Said:
-    """The next report of this kind, what the record is after it, and what to do.
+    """Return the next report of this kind, the record after it, and the effects.
 
     Raises:
-        Refused: the machine does not accept it now; the number stays free.
+        Refused: the machine does not accept it now; the number is not used up.
     """
     event: facts.AgentEvent = kind(
         rollout_id=record.rollout_id,
@@ -79,7 +79,7 @@ def report(
 
 
 def tick(record: rows.HostRecord, now: datetime) -> Said | None:
-    """What the passing of time makes the host say: that it converged, or that it failed."""
+    """Return the report that is due by time alone: the host converged, or it failed."""
     if record.state is not states.HostState.SOAKING:
         return None
     failing = probes.list_sustained(record, now)
@@ -100,7 +100,7 @@ def tick(record: rows.HostRecord, now: datetime) -> Said | None:
 
 
 def is_rolling_back(record: rows.HostRecord) -> bool:
-    """Whether the host failed and is on its way back."""
+    """Whether the host failed and is rolling back."""
     waits = record.state is states.HostState.FAILED and not record.rollback_failed
     return waits and transition_steps.rolls_back(record)
 
@@ -108,14 +108,15 @@ def is_rolling_back(record: rows.HostRecord) -> bool:
 def take_back(
     record: rows.HostRecord, now: datetime
 ) -> tuple[rows.HostRecord | None, Sequence[host_effects.Effect]]:
-    """What an order that waits for a reboot leaves when it is taken back: the way back to what ran
-    before, if there is one. Nothing is said of it: the order is void.
+    """Return the twin after its order, which waits for a reboot, was cancelled.
+
+    It rolls back if something ran before. The order is void, so nothing is reported.
     """
-    after, effects = _cancelled(record, now)
+    after, effects = _cancel(record, now)
     return (after, effects) if is_withdrawing(after) else (None, ())
 
 
-def _cancelled(
+def _cancel(
     record: rows.HostRecord, now: datetime
 ) -> tuple[rows.HostRecord, Sequence[host_effects.Effect]]:
     cancelled = facts.DispatchCancelled(
@@ -125,13 +126,15 @@ def _cancelled(
 
 
 def is_withdrawing(record: rows.HostRecord) -> bool:
-    """Whether the order was taken back, and what it staged is to be removed."""
+    """Whether the order was cancelled and its staged content must be removed."""
     return record.cancelled_at is not None and transition_steps.prior_closure(record) is not None
 
 
 def waits(event: facts.AgentEvent, code: str | None) -> bool:
-    """Whether a report that was refused so is sent again later. An acknowledgement is not, where a
-    host failed; a host that comes back from its reboot then hears next that its order is void.
+    """Whether a report with this refusal is sent again later.
+
+    An acknowledgement is not sent again after a host failed. A rebooted host then learns with its
+    next report that its order is void.
     """
     if code == "rollout_halted":
         return not isinstance(event, facts.DispatchAck)
@@ -141,12 +144,12 @@ def waits(event: facts.AgentEvent, code: str | None) -> bool:
 def drop_refused_report(
     before: rows.HostRecord, event: facts.AgentEvent, state: str, now: datetime
 ) -> tuple[rows.HostRecord | None, Sequence[host_effects.Effect]]:
-    """What a report that was refused for good leaves: ``before`` is the twin as it was before the
-    report, ``state`` where the control plane says that the host stands.
+    """Return the twin after a report was refused for good; None: it is over.
 
-    An order that was not acknowledged is void. A host that still soaks for the control plane soaks
-    on: its time may run later there, so what it concluded is said again. A host that was given up
-    while it was silent has failed, and goes back if its policy says so. Otherwise it is over: None.
+    ``before`` is the twin before the report, ``state`` the host's state in the control plane. An
+    order that was not acknowledged is void. A host that the control plane counts as soaking keeps
+    soaking: the time may end later there, so its result is reported again. A host that was given up
+    while it was silent has failed, and rolls back if its policy says so.
     """
     if isinstance(event, facts.DispatchAck):
         return None, ()
@@ -168,7 +171,7 @@ def drop_refused_report(
 
 
 def _is_repeatable(before: rows.HostRecord, event: facts.AgentEvent) -> bool:
-    """Whether it follows from the time alone, and nothing was done about it yet."""
+    """Whether the report follows from time alone and had no effect yet."""
     if isinstance(event, facts.Failed):
-        return not transition_steps.rolls_back(before)  # else the rollback is under way
+        return not transition_steps.rolls_back(before)  # otherwise the rollback is under way
     return isinstance(event, facts.Converged)

@@ -1,9 +1,9 @@
-"""What a step of the host machine asks for, as values.
+"""The effects of a step of the host machine, as values.
 
-    FireSwitch, FireRollbackTo, ResetProbeCache          the agent does it, the control plane not
-    RecordTransition, InsertQuarantine, QueueDispatch    the control plane does it, the agent not
+    FireSwitch, FireRollbackTo, ResetProbeCache          carried out by the agent
+    RecordTransition, InsertQuarantine, QueueDispatch    carried out by the control plane
 
-Both sides step the same function and get the same values; each acts on its own.
+Both sides step the same function and get the same effects; each carries out its own.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from tidegate.domain.hosts.states import HostState
 
 
 class FireSwitch(Struct, frozen=True):
-    """Activate the target, once the control plane took the acknowledgement."""
+    """Activate the target, after the control plane has accepted the acknowledgement."""
 
     target: str
 
 
 class FireRollbackTo(Struct, frozen=True):
-    """Activate again what ran before."""
+    """Activate what ran before."""
 
     closure: str
 
 
 class ResetProbeCache(Struct, frozen=True):
-    """Forget what probes said of an earlier activation."""
+    """Forget the probe results of an earlier activation."""
 
 
 class RecordTransition(Struct, frozen=True):
-    """Tell the rollout. ``from_`` = ``to``: the state stayed, something else about it changed."""
+    """Tell the rollout. If ``from_`` equals ``to``, something other than the state changed."""
 
     host_id: str
     rollout_id: str

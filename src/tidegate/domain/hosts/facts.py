@@ -1,12 +1,12 @@
-"""What happens to a host in a rollout: orders of ours, reports of its agent, and silence.
+"""What happens to a host in a rollout: our orders, its agent's reports, and silence.
 
     plan_action   DispatchReserved, DispatchCancelled          decided by the dispatcher
     agent_event   DispatchAck … Converged                      reported, numbered by ``seq``
     host_event    DeadlineExpired, RecoveryActivationAssumed   seen by the control plane itself
     rollout_event HostJoined, HostStateChanged                 follow-ups, read by the rollout
 
-All stand in the rollout's partition. ``at`` is the agent's clock in its reports, ours elsewhere;
-when a fact was recorded is the event's own time.
+All are in the rollout's partition. ``at`` is the agent's clock in its reports, ours elsewhere; the
+time of recording is the event's own time.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.kernel import tags, vocabulary
 
 
 class HostFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What all of them say: which host, in which rollout, when."""
+    """What all of them have: the host, the rollout and the time."""
 
     rollout_id: Annotated[str, tags.Partition()]
     host_id: str
@@ -32,14 +32,14 @@ class HostFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class BudgetSlot(Struct, frozen=True, omit_defaults=True):
-    """A budget that the host takes a slot of, and how many it has in this plan."""
+    """A budget that the host takes a slot of, and how many slots it has in this plan."""
 
     budget_id: str
     slots: int
 
 
 class DispatchReserved(HostFact, frozen=True, kw_only=True):
-    """The host is to run the target: its order is queued, its budget slots are taken."""
+    """The host should run the target: its order is queued, its budget slots are taken."""
 
     channel: str
     target_closure: str
@@ -47,18 +47,18 @@ class DispatchReserved(HostFact, frozen=True, kw_only=True):
     policy: states.HostPolicy
     attempt: int = 1
     budgets: tuple[BudgetSlot, ...] = ()
-    late: bool = False  # it came after the plan: it is counted apart
+    late: bool = False  # it joined after the plan, and is counted separately
 
 
 class DispatchCancelled(HostFact, frozen=True, kw_only=True):
-    """The order was taken back before the agent acknowledged it, or before the reboot that it
-    waits for; its slots are free.
+    """The order was cancelled before the agent acknowledged it, or before the reboot that it waits
+    for. Its slots are free.
     """
 
     reason: str
 
 
-# ── what agents report ────────────────────────────────────────────────────────────────────────────
+# ── reports of the agent ──────────────────────────────────────────────────────────────────────────
 
 
 class AgentFact(HostFact, frozen=True, kw_only=True):
@@ -68,9 +68,9 @@ class AgentFact(HostFact, frozen=True, kw_only=True):
 
 
 class DispatchAck(AgentFact, frozen=True, kw_only=True):
-    """The agent took the order, and says what it runs now: there a rollback returns to.
+    """The agent accepted the order. ``current_closure_at_dispatch`` is what a rollback returns to.
 
-    An empty text: nothing runs yet.
+    It is empty if nothing runs yet.
     """
 
     target_closure: str
@@ -78,7 +78,7 @@ class DispatchAck(AgentFact, frozen=True, kw_only=True):
 
 
 class DispatchReject(AgentFact, frozen=True, kw_only=True):
-    """The agent will not run the target: it could not be verified, or was tried in vain here."""
+    """The agent refuses the target: it could not be verified, or already failed on this host."""
 
     reason: str
 
@@ -98,7 +98,7 @@ class ActivationFailed(AgentFact, frozen=True, kw_only=True):
 
 
 class ActivationDeferred(AgentFact, frozen=True, kw_only=True):
-    """Staged; takes effect with the next reboot, because this component cannot be swapped live."""
+    """Staged: takes effect with the next reboot, because this component cannot be swapped live."""
 
     component: str
 
@@ -112,7 +112,7 @@ class ProbeDeclared(Struct, frozen=True, omit_defaults=True):
 
 
 class ProbeTopologyDeclared(AgentFact, frozen=True, kw_only=True):
-    """The probes of this activation, before any result. None is a valid declaration."""
+    """The probes of this activation, declared before any result. The list may be empty."""
 
     probes: tuple[ProbeDeclared, ...] = ()
 
@@ -123,7 +123,7 @@ class ProbeObservedFirst(AgentFact, frozen=True, kw_only=True):
 
 
 class ProbeResult(AgentFact, frozen=True, kw_only=True):
-    """A probe's first word after an activation, or another one than before.
+    """A probe's first result after an activation, or a change of its result.
 
     The control plane adds the host's wave.
     """
@@ -149,7 +149,7 @@ class Failed(AgentFact, frozen=True, kw_only=True):
 
 
 class RollbackComplete(AgentFact, frozen=True, kw_only=True):
-    """The host runs again what ran before. The control plane adds what it was sent away from."""
+    """The host runs again what ran before. The control plane adds the release that it left."""
 
     reverted_to_closure: str
     exit_code: int = 0
@@ -158,7 +158,7 @@ class RollbackComplete(AgentFact, frozen=True, kw_only=True):
 
 
 class RollbackFailed(AgentFact, frozen=True, kw_only=True):
-    """The host could not go back; somebody must look at it."""
+    """The host could not roll back; a person must look at it."""
 
     phase: str
     exit_code: int
@@ -190,11 +190,11 @@ AgentEvent = (
 )
 
 
-# ── what the control plane sees by itself ─────────────────────────────────────────────────────────
+# ── seen by the control plane ─────────────────────────────────────────────────────────────────────
 
 
 class DeadlineExpired(HostFact, frozen=True, kw_only=True):
-    """Nothing was heard in time. Silence is an event; it takes no number of the agent's."""
+    """The host did not report in time. Silence is an event, without a report number."""
 
     deadline: states.Deadline
     channel: str = ""
@@ -202,23 +202,25 @@ class DeadlineExpired(HostFact, frozen=True, kw_only=True):
 
 
 class RecoveryActivationAssumed(HostFact, frozen=True, kw_only=True):
-    """A heartbeat says that the target runs, whose completion was never heard: soak from here."""
+    """A heartbeat shows the target, but its activation was never reported: the soak starts here."""
 
     observed_current_closure: str
 
 
 class HostRegressed(HostFact, frozen=True, kw_only=True):
-    """A converged host runs something else, or its probes fail: an alert, never a new rollout."""
+    """A converged host runs something else, or its probes fail. This alerts; it opens no
+    rollout.
+    """
 
     reason: str
     observed_current_closure: str | None = None
 
 
-# ── what the rollout hears ────────────────────────────────────────────────────────────────────────
+# ── follow-ups for the rollout ────────────────────────────────────────────────────────────────────
 
 
 class HostJoined(HostFact, frozen=True, kw_only=True):
-    """An order went out for a host of the plan (or, late, for one that came after it)."""
+    """An order went out for a host of the plan, or for a late host."""
 
     wave: int
     attempt: int = 1
@@ -226,9 +228,9 @@ class HostJoined(HostFact, frozen=True, kw_only=True):
 
 
 class HostStateChanged(HostFact, frozen=True, kw_only=True):
-    """A host moved. The rollout counts by it, budgets free their slots by it.
+    """A host changed. The rollout counts it, and budgets free its slots.
 
-    With ``from`` = ``to`` only something about it changed: its rollback failed, or it is free.
+    If ``from`` equals ``to``, only another property changed: its rollback failed, or it is free.
     """
 
     from_: states.HostState = field(name="from")
@@ -236,26 +238,26 @@ class HostStateChanged(HostFact, frozen=True, kw_only=True):
     wave: int
     attempt: int = 1
     late: bool = False
-    left: bool = False  # it was waived or skipped: it does not count in its wave any more
+    left: bool = False  # it was waived or skipped, so its wave no longer counts it
     rollback_failed: bool = False
-    freed: bool = False  # its order is done with: these slots are free, and so is the host
+    freed: bool = False  # its order is over: the host and these slots are free
     budgets: tuple[str, ...] = ()
-    retaken: bool = False  # back from a reboot, it takes its order again, and these slots
+    retaken: bool = False  # after a reboot it takes its order and these slots again
     slots: tuple[BudgetSlot, ...] = ()
-    cleared_probes: tuple[str, ...] = ()  # whose failures are not open any more
+    cleared_probes: tuple[str, ...] = ()  # probes whose failures are no longer open
 
 
 class HostSkipped(HostFact, frozen=True, kw_only=True):
-    """A host leaves the rollout's count: nobody hears of it, or its failure was allowed for."""
+    """The rollout continues without a host: it is silent, or its failure was tolerated."""
 
     wave: int
     state: states.HostState | None  # None: it never got an order
     reason: str
     channel: str = ""
     target_closure: str = ""
-    rollback_failed: bool = False  # as the rollout counted it
-    operator: str = ""  # who skips it; empty: nobody, it is silent or gone
-    late: bool = False  # it came after the plan, and failed: others may go now
+    rollback_failed: bool = False  # as counted by the rollout
+    operator: str = ""  # who skipped it; empty: automatic, it is silent or gone
+    late: bool = False  # a late host that failed; others may get orders now
 
 
 HostEvent = (

@@ -1,9 +1,9 @@
-"""How facts become the rows of hosts: the machine's effects as follow-ups, and two views.
+"""How facts become the rows of hosts: follow-ups of the machine's effects, and two views.
 
     DispatchReserved ─▶ host record ─▶ [HostStateChanged,] HostJoined, and a row of dispatch_queue
     a report         ─▶ host record ─▶ HostStateChanged, if the rollout must know
 
-The rollout's machine reads HostJoined, HostStateChanged and HostSkipped, and nothing else of hosts.
+Of all facts of hosts the rollout's machine reads only HostJoined, HostStateChanged and HostSkipped.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from tidegate.kernel.folds import Fold, Machine, WorkRow
 def step_record(
     record: rows.HostRecord | None, fact: facts.HostEvent, now: datetime
 ) -> tuple[rows.HostRecord, Sequence[Struct]]:
-    """The control plane's side of the machine.
+    """Step the machine for the control plane.
 
     Raises:
         OrderRepeated: the order of a known attempt, whose slots would be taken twice.
-        Refused: the machine says no.
+        Refused: the machine refuses the event.
     """
     after, effects = machine.step(record, fact, now)
     if isinstance(fact, facts.DispatchReserved) and after is record:
@@ -49,7 +49,7 @@ def follow_ups(
     effects: Sequence[host_effects.Effect],
     now: datetime,
 ) -> tuple[Struct, ...]:
-    """What the rollout hears of these effects, and the order for the agent; the rest is its own."""
+    """Return the facts for the rollout and the order for the agent that these effects cause."""
     return tuple(_follow_ups(before, after, effects, now))
 
 
@@ -76,7 +76,7 @@ def _changed(
     retaken = before.state is states.HostState.DEFERRED and after.state is states.HostState.SOAKING
     lost = after.rollback_failed and not before.rollback_failed
     if after.state is not states.HostState.FAILED:
-        lost = before.rollback_failed  # what the rollout counted is said again when it is over
+        lost = before.rollback_failed  # repeats what the rollout counted, once it is over
     still_open = probes.open_failures(after) if after.left is None else ()
     return facts.HostStateChanged(
         rollout_id=effect.rollout_id,
@@ -134,7 +134,7 @@ def _record_ids(fact: facts.HostFact) -> tuple[str, ...]:
 def step_probe_failure(
     row: rows.ProbeFailure | None, fact: facts.ProbeResult | facts.HostStateChanged, now: datetime
 ) -> rows.ProbeFailure | None:
-    """A failure opens the row, a pass removes it, and so does the end of what was probed."""
+    """Open the row with a failure; a pass, or the end of the probed activation, removes it."""
     if isinstance(fact, facts.HostStateChanged) or fact.status is states.ProbeStatus.PASS:
         return None
     return rows.ProbeFailure(
@@ -155,13 +155,13 @@ def _probe_failure_ids(fact: facts.ProbeResult | facts.HostStateChanged) -> tupl
     return tuple([rows.probe_failure_id(fact.rollout_id, fact.host_id, name) for name in names])
 
 
-# ── which order a host is busy with ───────────────────────────────────────────────────────────────
+# ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def step_order(
     row: rows.HostOrder | None, fact: facts.DispatchReserved | facts.HostStateChanged, now: datetime
 ) -> rows.HostOrder | None:
-    """Raises: HostBusy: another order stands."""
+    """Raises: HostBusy: the host has another order."""
     if isinstance(fact, facts.DispatchReserved) or fact.retaken:
         if row is not None:
             raise refusals.HostBusy(row.host_id, row.rollout_id)
@@ -178,7 +178,7 @@ def _order_ids(fact: facts.DispatchReserved | facts.HostStateChanged) -> tuple[s
 
 
 def nothing(id: str, fact: Struct) -> None:
-    """The row before its first fact."""
+    """Return no row: the state before the first fact."""
 
 
 RECORDS_FOLD = Machine(

@@ -6,8 +6,8 @@
        ▼          ▼   ▼           ▼
     Failed ◀──────────────────────┘ ──▶ Reverted ──▶ Pending again, by a new attempt
 
-``TABLE`` says what is legal where; here stands what it does. A transition has the time that its
-event gives; deadlines run on ``now``, because an agent's clock is not ours.
+``TABLE`` lists the legal pairs; this module holds what they do. A transition has the time of its
+event. Deadlines use ``now``, because an agent's clock may differ from ours.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from tidegate.domain.hosts import (
 )
 from tidegate.errors import InvalidInput
 
-SKEW_SECONDS_MAX = 60  # that an agent's clock may be ahead of ours
+SKEW_SECONDS_MAX = 60  # tolerated lead of an agent's clock over ours
 
 
 def step(
     record: rows.HostRecord | None, event: facts.HostEvent, now: datetime
 ) -> tuple[rows.HostRecord, Sequence[host_effects.Effect]]:
-    """The host's record after the event, and what is to be done about it.
+    """Return the host's record after the event, and the effects.
 
     Raises:
-        IllegalTransition: the event has no place in this state.
+        IllegalTransition: the state does not accept the event.
         SequenceGap, SequenceRegression, ClockSkew: the report's number or time is wrong.
-        Refused: a guard of the event says no. HostNotInRollout: it has no record.
+        Refused: a guard of the event refuses it. HostNotInRollout: it has no record.
     """
     if record is None:
         return orders.begin(event, now)
@@ -66,7 +66,7 @@ def step(
 
 
 def expected_seq(record: rows.HostRecord) -> int:
-    """The number of the next report."""
+    """Return the number of the next report."""
     return record.last_event_seq + 1
 
 
@@ -90,18 +90,18 @@ def _declare(
     return after, transition_steps.NOTHING
 
 
-def _probed(record: rows.HostRecord, event: Any, now: datetime) -> transition_steps.Stepped:
-    return _PROBED[type(event)](record, event), transition_steps.NOTHING
+def _observe_probe(record: rows.HostRecord, event: Any, now: datetime) -> transition_steps.Stepped:
+    return _PROBE_STEPS[type(event)](record, event), transition_steps.NOTHING
 
 
-_PROBED: Final[Mapping[type[Struct], Callable[[rows.HostRecord, Any], rows.HostRecord]]] = {
+_PROBE_STEPS: Final[Mapping[type[Struct], Callable[[rows.HostRecord, Any], rows.HostRecord]]] = {
     facts.ProbeObservedFirst: probes.first_observed,
     facts.ProbeResult: probes.observe,
     facts.ProbeFailureFirst: probes.first_failed,
 }
 
 
-def _probes_failed(
+def _fail_probes(
     record: rows.HostRecord, event: facts.Failed, now: datetime
 ) -> transition_steps.Stepped:
     if event.policy_applied is not record.policy.on_failure:
@@ -136,7 +136,7 @@ def _regress(
     return structs.replace(record, regressed_at=event.at), transition_steps.NOTHING
 
 
-# ── going back, and silence ───────────────────────────────────────────────────────────────────────
+# ── rollbacks and deadlines ───────────────────────────────────────────────────────────────────────
 
 
 def _demand_rollback(record: rows.HostRecord, event: facts.HostEvent) -> str:
@@ -149,13 +149,13 @@ def _demand_rollback(record: rows.HostRecord, event: facts.HostEvent) -> str:
 
 
 def _quarantine(record: rows.HostRecord) -> list[host_effects.Effect]:
-    """A failure that was allowed for keeps the closure from nobody."""
+    """Return the quarantine of the closure. A tolerated failure causes none."""
     if record.left is not None:
         return []
     return [host_effects.InsertQuarantine(record.channel, record.target_closure)]
 
 
-def _reverted(
+def _revert(
     record: rows.HostRecord, event: facts.RollbackComplete, now: datetime
 ) -> transition_steps.Stepped:
     transition_steps.demand_closure(
@@ -178,19 +178,19 @@ def _reverted(
     return after, [*_quarantine(record), moved]
 
 
-def _rollback_failed(
+def _fail_rollback(
     record: rows.HostRecord, event: facts.RollbackFailed | facts.DeadlineExpired, now: datetime
 ) -> transition_steps.Stepped:
     _demand_rollback(record, event)
     after = structs.replace(
         transition_steps.release_host(record), rollback_failed=True, due_at=None
     )
-    told = (
+    effects = (
         []
         if record.rollback_failed
         else [transition_steps.transition(record, states.HostState.FAILED, event.at)]
     )
-    return after, [*_quarantine(record), *told]
+    return after, [*_quarantine(record), *effects]
 
 
 def _expire(
@@ -205,7 +205,7 @@ def _expire(
             record, due_at=transition_steps.due_in(now, record.policy.ack_seconds)
         ), transition_steps.NOTHING
     if wanted is states.Deadline.ROLLBACK:
-        return _rollback_failed(record, event, now)
+        return _fail_rollback(record, event, now)
     return transition_steps.fail(record, wanted.value, event.at, now)
 
 
@@ -221,12 +221,12 @@ _STEPS: Final[
     facts.ActivationFailed: activation.activation_failed,
     facts.ActivationDeferred: activation.defer,
     facts.ProbeTopologyDeclared: _declare,
-    facts.ProbeObservedFirst: _probed,
-    facts.ProbeResult: _probed,
-    facts.ProbeFailureFirst: _probed,
-    facts.Failed: _probes_failed,
-    facts.RollbackComplete: _reverted,
-    facts.RollbackFailed: _rollback_failed,
+    facts.ProbeObservedFirst: _observe_probe,
+    facts.ProbeResult: _observe_probe,
+    facts.ProbeFailureFirst: _observe_probe,
+    facts.Failed: _fail_probes,
+    facts.RollbackComplete: _revert,
+    facts.RollbackFailed: _fail_rollback,
     facts.Converged: _converge,
     facts.DeadlineExpired: _expire,
     facts.RecoveryActivationAssumed: activation.assume,

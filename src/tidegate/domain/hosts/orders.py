@@ -1,4 +1,4 @@
-"""Orders: how a host gets one, again in a later attempt, loses it, and leaves without one."""
+"""Orders: how a host gets one, gets another attempt, loses it, or is skipped without one."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from msgspec.structs import astuple, replace
 from tidegate.domain.hosts import effects, facts, probes, refusals, rows, states, transition_steps
 from tidegate.errors import InvalidInput
 
-WAIVED: Final = "waived"  # as the reason of HostSkipped: an operator let the host go
+WAIVED: Final = "waived"  # a reason of HostSkipped: an operator waived the host
 SKIPPED: Final = "skipped"
 
 
 def begin(event: facts.HostEvent, now: datetime) -> transition_steps.Stepped:
     if isinstance(event, facts.DispatchReserved):
-        return _ordered(event, now)
+        return _order(event, now)
     if isinstance(event, facts.HostSkipped) and event.state is None:
-        return _never_ordered(event), transition_steps.NOTHING
+        return _make_unordered(event), transition_steps.NOTHING
     raise refusals.HostNotInRollout(event.rollout_id, event.host_id)
 
 
-def _ordered(
+def _order(
     event: facts.DispatchReserved, now: datetime, before: rows.HostRecord | None = None
 ) -> transition_steps.Stepped:
     _check_policy(event.policy)
@@ -52,8 +52,10 @@ def _check_policy(policy: states.HostPolicy) -> None:
             raise InvalidInput(f"{name} counts seconds from 0 on, found {value}", field=name)
 
 
-def _never_ordered(event: facts.HostSkipped) -> rows.HostRecord:
-    """The record of a host that left before it had an order: so that it leaves once."""
+def _make_unordered(event: facts.HostSkipped) -> rows.HostRecord:
+    """Build the record of a host that was skipped before it had an order, so that it happens
+    once.
+    """
     return rows.HostRecord(
         rollout_id=event.rollout_id,
         host_id=event.host_id,
@@ -72,21 +74,21 @@ def _never_ordered(event: facts.HostSkipped) -> rows.HostRecord:
 def reserve(
     record: rows.HostRecord, event: facts.DispatchReserved, now: datetime
 ) -> transition_steps.Stepped:
-    """An order of a later attempt begins anew; that of the same one is known."""
+    """Reserve an order. A later attempt starts over; the same attempt changes nothing."""
     if event.attempt <= record.attempt:
         return record, transition_steps.NOTHING
     if record.busy or (record.state is states.HostState.FAILED and record.due_at is not None):
         raise refusals.HostBusy(
             record.host_id, record.rollout_id
-        )  # it runs the order, or goes back
+        )  # it carries out the order, or rolls back
     ended = record.state in (states.HostState.FAILED, states.HostState.REVERTED)
     runs = record.state in (
         states.HostState.SOAKING,
         states.HostState.CONVERGED,
-    )  # also if it was let go
+    )  # also if it was waived or skipped
     if runs or (not ended and record.left is None and record.cancelled_at is None):
         raise transition_steps.illegal_transition(record, event)
-    after, queued = _ordered(event, now, record)
+    after, queued = _order(event, now, record)
     if record.state is states.HostState.PENDING:
         return after, queued
     return after, [transition_steps.transition(record, states.HostState.PENDING, event.at), *queued]
@@ -95,7 +97,7 @@ def reserve(
 def cancel(
     record: rows.HostRecord, event: facts.DispatchCancelled, now: datetime
 ) -> transition_steps.Stepped:
-    """The order is void. What waits for a reboot is removed, or gone back from if it runs."""
+    """Cancel the order. Content that waits for a reboot is removed, or rolled back if it runs."""
     demand_order(record)
     after = replace(
         transition_steps.release_host(record),
@@ -116,7 +118,7 @@ def demand_order(record: rows.HostRecord) -> None:
 
 
 def counted_as(record: rows.HostRecord) -> states.HostState | None:
-    """The state under which its wave counts the host; None: it has no order."""
+    """Return the state in which its wave counts the host; None: it has no order."""
     return None if record.cancelled_at is not None else record.state
 
 
@@ -140,7 +142,7 @@ _LATE_LEAVE: Final = (states.HostState.FAILED, states.HostState.REVERTED, states
 
 
 def _leave(record: rows.HostRecord, why: str, at: datetime) -> transition_steps.Stepped:
-    """The host does not count any more. Its order is void, unless it is on its way back."""
+    """Stop counting the host. Its order is void, unless it is rolling back."""
     after = replace(record, left=why)
     if record.state is states.HostState.PENDING:
         after = replace(after, cancelled_at=record.cancelled_at or at, due_at=None)
@@ -148,7 +150,7 @@ def _leave(record: rows.HostRecord, why: str, at: datetime) -> transition_steps.
         after = replace(after, due_at=None)
     if record.due_at is None or record.state is not states.HostState.FAILED:
         after = transition_steps.release_host(after)
-    told = record.busy != after.busy or bool(probes.open_failures(record))
+    is_change = record.busy != after.busy or bool(probes.open_failures(record))
     return after, [
         transition_steps.transition(record, record.state, at)
-    ] if told else transition_steps.NOTHING
+    ] if is_change else transition_steps.NOTHING

@@ -1,7 +1,7 @@
-"""What probes say after an activation, and what that allows.
+"""What probes report after an activation, and what follows from it.
 
-Only enforced probes count: they must pass before the host converges, and fail it when they fail
-for long enough without a pass in between.
+Only enforced probes count: they must pass before the host converges. They fail the host if they
+fail for long enough without a pass in between.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from tidegate.domain.hosts import facts, refusals, rows, states
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import at_most, check_text
 
-PROBES_MAX = 32  # of one host: its rows of open failures go in one commit
+PROBES_MAX = 32  # of one host: one commit holds its rows of open failures
 PROBE_NAME_BYTES_MAX = 64
 
 
 def declare(record: rows.HostRecord, event: facts.ProbeTopologyDeclared) -> rows.HostRecord:
-    """The probes of this activation, none of them heard of yet. Once, and before any result.
+    """Declare the probes of this activation: once, and before any result.
 
     Raises:
-        HostInvariant: it was declared already. InvalidInput, LimitExceeded: names, number.
+        HostInvariant: they were already declared. InvalidInput, LimitExceeded: names, number.
     """
     if record.topology_declared_at is not None:
         raise refusals.HostInvariant(
@@ -38,7 +38,7 @@ def declare(record: rows.HostRecord, event: facts.ProbeTopologyDeclared) -> rows
     return replace(record, topology_declared_at=event.at, probes=probes)
 
 
-def _declared(
+def _find_declared(
     record: rows.HostRecord,
     event: facts.ProbeObservedFirst | facts.ProbeResult | facts.ProbeFailureFirst,
 ) -> rows.Probe:
@@ -62,25 +62,25 @@ def _declared(
 
 def first_observed(record: rows.HostRecord, event: facts.ProbeObservedFirst) -> rows.HostRecord:
     """Raises: UndeclaredProbe, HostInvariant."""
-    _declared(record, event)
+    _find_declared(record, event)
     return replace(record, probe_observed_first_at=record.probe_observed_first_at or event.at)
 
 
 def first_failed(record: rows.HostRecord, event: facts.ProbeFailureFirst) -> rows.HostRecord:
-    """When the first enforced probe failed, for the record. Raises: UndeclaredProbe, …"""
-    if _declared(record, event).mode is not states.ProbeMode.ENFORCE:
+    """Return when the first enforced probe failed, for the record. Raises: UndeclaredProbe, …"""
+    if _find_declared(record, event).mode is not states.ProbeMode.ENFORCE:
         return record
     return replace(record, probe_failure_first_at=record.probe_failure_first_at or event.at)
 
 
 def observe(record: rows.HostRecord, event: facts.ProbeResult) -> rows.HostRecord:
     """Raises: UndeclaredProbe, HostInvariant."""
-    probe = _declared(record, event)
+    probe = _find_declared(record, event)
     passed = event.status is states.ProbeStatus.PASS
     since = None
     if not passed and probe.mode is states.ProbeMode.ENFORCE:
         since = probe.failing_since or event.at
-    heard = replace(
+    observed = replace(
         probe,
         status=event.status,
         last_observed_at=event.at,
@@ -88,11 +88,11 @@ def observe(record: rows.HostRecord, event: facts.ProbeResult) -> rows.HostRecor
         failing_since=since,
         failure_reason=None if passed else event.failure_reason,
     )
-    return replace(record, probes={**record.probes, event.probe_name: heard})
+    return replace(record, probes={**record.probes, event.probe_name: observed})
 
 
 def missing_for_convergence(record: rows.HostRecord, at: datetime) -> tuple[str, ...]:
-    """What still keeps the host from converging at this time, in words; nothing: it may."""
+    """Say what keeps the host from converging at this time; nothing: it may converge."""
     missing = []
     due, completed = record.soak_due_at, record.activation_completed_at
     if due is None or completed is None or at < due:
@@ -110,12 +110,12 @@ def missing_for_convergence(record: rows.HostRecord, at: datetime) -> tuple[str,
 
 
 def list_sustained(record: rows.HostRecord, at: datetime) -> tuple[str, ...]:
-    """The enforced probes that fail for so long by now that the host fails."""
+    """List the enforced probes that have failed for so long that the host fails."""
     return tuple(name for name in sorted(record.probes) if _is_sustained(record, name, at))
 
 
 def why_unsustained(record: rows.HostRecord, named: tuple[str, ...], at: datetime) -> str | None:
-    """Why these probes do not fail the host at this time; None: they do."""
+    """Say why these probes do not fail the host at this time; None: they do."""
     if not named:
         return "no failing probe is named"
     wrong = sorted({name for name in named if not _is_sustained(record, name, at)})
@@ -133,17 +133,17 @@ def _is_sustained(record: rows.HostRecord, name: str, at: datetime) -> bool:
 
 
 def open_failures(record: rows.HostRecord) -> tuple[str, ...]:
-    """The enforced probes that fail now: those that may have a row of ``probe_failures``."""
+    """Return the enforced probes that fail now: those that may have a row in ``probe_failures``."""
     if not record.probes or record.state not in (states.HostState.SOAKING, states.HostState.FAILED):
         return ()
     return tuple(name for name, p in sorted(record.probes.items()) if p.failing_since is not None)
 
 
-# ── in words ──────────────────────────────────────────────────────────────────────────────────────
+# ── descriptions ──────────────────────────────────────────────────────────────────────────────────
 
 
 def failed_probe(record: rows.HostRecord) -> tuple[str, str]:
-    """The first probe by name that failed, and what it said; empty if none did."""
+    """Return the first failed probe by name, and its message; empty if none failed."""
     failing = (
         (name, probe.failure_reason or "")
         for name, probe in sorted(record.probes.items())
@@ -153,7 +153,7 @@ def failed_probe(record: rows.HostRecord) -> tuple[str, str]:
 
 
 def failure_text(failure: str, probe: str, detail: str) -> str:
-    """Why a host failed, after its name: failed its probe http: exit code 1, expected 0."""
+    """Say why a host failed, to follow its name: failed its probe http: exit code 1, expected 0."""
     failed = f"failed its probe {probe}" if probe else "failed"
     if not probe and failure:
         failed = f"failed ({failure})"

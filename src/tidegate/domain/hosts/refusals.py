@@ -1,4 +1,4 @@
-"""What a host's report or order is refused with: each names the state that refuses it."""
+"""Why a host's report or order is refused. Each refusal names the state that refuses it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class HostNotInRollout(Formatted, NotFound):
 
 
 class RolloutUnknown(Formatted, NotFound):
-    """There is no rollout of this id."""
+    """There is no rollout with this id."""
 
     code = "rollout_unknown"
     message = "there is no rollout {rollout_id}"
@@ -39,7 +39,7 @@ class WrongHost(Formatted, Forbidden):
 
 
 class SequenceGap(Formatted, Refused):
-    """A report before this one is missing; send from the expected number on."""
+    """An earlier report is missing; send reports from the expected number on."""
 
     code = "sequence_gap"
     message = "report {found} came before report {expected}"
@@ -49,7 +49,7 @@ class SequenceGap(Formatted, Refused):
 
 
 class SequenceRegression(Formatted, Refused):
-    """A report of this number is known already; it changes nothing."""
+    """A report with this number was already received; this one changes nothing."""
 
     code = "sequence_regression"
     message = "report {found} is known, the next one is {expected}"
@@ -72,11 +72,11 @@ class ClockSkew(Refused):
         )
 
 
-# ── what the record says ──────────────────────────────────────────────────────────────────────────
+# ── refused by the record ─────────────────────────────────────────────────────────────────────────
 
 
 class HostInvariant(Refused):
-    """The report contradicts what is known of the host."""
+    """The report contradicts what the server knows about the host."""
 
     code = "host_invariant"
 
@@ -95,7 +95,9 @@ class WrongClosure(HostInvariant):
 
 
 class EarlyConvergence(HostInvariant):
-    """The host is not through yet: its soak runs, or an enforced probe has not passed."""
+    """The host cannot have converged yet: it is still soaking, or an enforced probe has not
+    passed.
+    """
 
     code = "early_convergence"
 
@@ -121,7 +123,7 @@ class UnsustainedFailure(HostInvariant):
 
 
 class HostBusy(Formatted, Refused):
-    """The host has an order already; the next one waits until that is done with."""
+    """The host already has an order; the next one waits until that order is over."""
 
     code = "host_busy"
     message = "{host_id} is busy with its order of {rollout_id}"
@@ -130,21 +132,21 @@ class HostBusy(Formatted, Refused):
 
 
 class HostUnderWay(Refused):
-    """The host runs its order, so it is not skipped; it ends by itself in time."""
+    """The host is carrying out its order, so it cannot be skipped; wait until it finishes."""
 
     code = "host_under_way"
 
     def __init__(self, host_id: str, doing: str, until: datetime | None) -> None:
         by = "" if until is None else f" by {describe_time(until)}"
         super().__init__(
-            f"{host_id} is {doing}; it ends by itself{by}",
+            f"{host_id} is {doing}; it finishes or fails{by}",
             host_id=host_id,
             until=None if until is None else until.isoformat(),
         )
 
 
 class OrderRepeated(Formatted, Refused):
-    """The host has the order of this attempt already."""
+    """The host already has the order of this attempt."""
 
     code = "order_repeated"
     message = "{host_id} has attempt {attempt} of {rollout_id} already"
@@ -154,7 +156,7 @@ class OrderRepeated(Formatted, Refused):
 
 
 class OrderCancelled(Gone):
-    """The order was taken back; drop it, and roll back if its target runs by now."""
+    """The order was cancelled; drop it, and roll back if its target already runs."""
 
     code = "order_cancelled"
 
@@ -167,7 +169,7 @@ class OrderCancelled(Gone):
         )
 
 
-# ── what the rollout says ─────────────────────────────────────────────────────────────────────────
+# ── refused by the rollout ────────────────────────────────────────────────────────────────────────
 
 
 class RolloutIsHalted(Refused):
@@ -183,25 +185,25 @@ class RolloutIsPaused(Refused):
 
 
 class RolloutNotDispatchable(Refused):
-    """The rollout is in a state in which no order goes out."""
+    """The rollout gives no orders in its current state."""
 
     code = "rollout_not_dispatchable"
 
 
 class RolloutIsSuperseded(Gone):
-    """The channel went on with another rollout; ask for the new order."""
+    """Another rollout replaced this one on the channel; ask for the new order."""
 
     code = "rollout_superseded"
 
 
 class RolloutIsPruned(Gone):
-    """The rollout is past its retention; nothing is accepted any more."""
+    """The rollout is past its retention and accepts nothing any more."""
 
     code = "rollout_pruned"
 
 
 class LateHostFailed(Refused):
-    """A host that came after the plan failed; no other gets the release until it is skipped."""
+    """A late host failed; no other late host gets the release until that one is skipped."""
 
     code = "late_host_failed"
 
@@ -213,6 +215,6 @@ class WaveNotReached(Refused):
 
 
 class ClosureQuarantined(Refused):
-    """The closure failed on this channel; it is not run again until the quarantine is lifted."""
+    """The release failed on this channel; no host gets it until the quarantine is lifted."""
 
     code = "closure_quarantined"

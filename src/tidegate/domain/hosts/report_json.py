@@ -1,4 +1,4 @@
-"""Reports as agents send them: an object with a ``kind`` and the members of that event."""
+"""Reports as agents send them: a JSON object with a ``kind`` and the members of that event."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ STDERR_BYTES_MAX = 4_096
 
 
 def event_from_json(content: Mapping[str, Any]) -> facts.AgentEvent:
-    """The event of a decoded JSON object.
+    """Build the event from a decoded JSON object.
 
     Raises:
-        InvalidInput: its kind is none that agents report, or a member is wrong.
+        InvalidInput: agents report no event of this kind, or a member is wrong.
     """
     kind = content.get("kind")
     struct = KINDS.get(kind) if isinstance(kind, str) else None
@@ -42,13 +42,13 @@ def event_from_json(content: Mapping[str, Any]) -> facts.AgentEvent:
 
 
 def event_to_json(event: facts.AgentEvent) -> dict[str, Any]:
-    """The object that ``event_from_json`` reads, ready for JSON."""
+    """Build the object that ``event_from_json`` reads, ready for JSON."""
     content = codec.decode(codec.encode(event), dict)
     return {"kind": type(event).__name__, **content}
 
 
 def check_event(event: facts.AgentEvent) -> None:
-    """That it is a report, and no text of it is longer than a record or a log line may hold.
+    """Check that it is a report, and that its texts fit into a record and a log line.
 
     Raises:
         InvalidInput, LimitExceeded.

@@ -1,4 +1,4 @@
-"""The rows of hosts in rollouts, and where they are found."""
+"""The rows of hosts in rollouts, and their keys."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tidegate.kernel import collections as kernel_collections, model
 
 
 class Probe(Struct, frozen=True, omit_defaults=True):
-    """What is known of one probe since the last activation."""
+    """The results of one probe since the last activation."""
 
     mode: states.ProbeMode
     kind: str = ""
-    status: states.ProbeStatus | None = None  # None: declared, not heard of yet
+    status: states.ProbeStatus | None = None  # None: declared, no result yet
     last_observed_at: datetime | None = None
     last_pass_at: datetime | None = None
     failing_since: datetime | None = None  # enforced probes only; a pass clears it
@@ -23,9 +23,9 @@ class Probe(Struct, frozen=True, omit_defaults=True):
 
 
 class HostRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One host's passage through one rollout: the state of its machine.
+    """One host in one rollout: the state of its machine.
 
-    Fields that make sense only later in life are None until then.
+    Fields that are set only later are None until then.
     """
 
     rollout_id: str
@@ -38,11 +38,11 @@ class HostRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     dispatched_at: datetime
     attempt: int = 1
     late: bool = False
-    left: str | None = None  # "waived" or "skipped": it does not count any more, and why
-    busy: bool = False  # its order stands: it holds its slots, and gets no other order
-    budgets: tuple[str, ...] = ()  # whose slots it holds; empty once it freed them
-    slots: tuple[facts.BudgetSlot, ...] = ()  # of its order: taken again after a reboot
-    cancelled_at: datetime | None = None  # its order was taken back
+    left: str | None = None  # "waived" or "skipped": why it no longer counts
+    busy: bool = False  # it has a valid order: it holds its slots, and gets no other order
+    budgets: tuple[str, ...] = ()  # the budgets of which it holds slots; empty after it freed them
+    slots: tuple[facts.BudgetSlot, ...] = ()  # of its order, to be taken again after a reboot
+    cancelled_at: datetime | None = None  # when its order was cancelled
     last_event_seq: int = 0
     due_at: datetime | None = None  # when its silence becomes an event
     current_closure_at_dispatch: str | None = None
@@ -51,7 +51,7 @@ class HostRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     dispatch_acked_at: datetime | None = None
     activation_started_at: datetime | None = None
     activation_completed_at: datetime | None = None
-    activation_assumed: bool = False  # by a heartbeat; the agent's own word is still to come
+    activation_assumed: bool = False  # by a heartbeat; the agent has not reported it yet
     activation_failed_at: datetime | None = None
     topology_declared_at: datetime | None = None
     probe_observed_first_at: datetime | None = None
@@ -59,7 +59,7 @@ class HostRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
     soak_due_at: datetime | None = None
     converged_at: datetime | None = None
     failed_at: datetime | None = None
-    failure: str | None = None  # why it failed, in a word: probes, activation, a deadline's name
+    failure: str | None = None  # why it failed: probes, activation or the name of a deadline
     policy_applied: states.OnFailure | None = None
     reverted_at: datetime | None = None
     rollback_failed: bool = False
@@ -68,7 +68,7 @@ class HostRecord(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class ProbeFailure(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """An enforced probe that fails now. A pass removes the row, so a row is an open failure."""
+    """An enforced probe that fails now. A pass removes the row, so each row is an open failure."""
 
     rollout_id: str
     host_id: str
@@ -81,7 +81,7 @@ class ProbeFailure(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class HostOrder(Struct, frozen=True, omit_defaults=True, gc=False):
-    """The one order that a host is busy with. No row: it is free for the next."""
+    """The one order that a host is busy with. Without this row the host is free for the next."""
 
     host_id: str
     rollout_id: str
@@ -89,7 +89,7 @@ class HostOrder(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class QueuedDispatch(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """An order on its way to its agent. Work in flight: refilled from the records, not derived."""
+    """An order on its way to the agent. Rebuilt from the records, not folded from facts."""
 
     host_id: str
     rollout_id: str
@@ -99,9 +99,9 @@ class QueuedDispatch(Struct, frozen=True, omit_defaults=True, kw_only=True):
     wave: int
     policy: states.HostPolicy
     enqueued_at: datetime
-    last_event_seq: int = 0  # the agent's next report is the one after it, whatever it remembers
+    last_event_seq: int = 0  # the agent's next report has the number after it
     delivered_at: datetime | None = None
-    lease_until: datetime | None = None  # until then it is not handed out again
+    lease_until: datetime | None = None  # it is not delivered again before this time
     deliveries: int = 0
 
 

@@ -1,6 +1,6 @@
-"""The verbs on hosts that need only the host's own record.
+"""The commands on hosts that need only the host's own record.
 
-The others look at the rollout too, so they stand in ``domain.rollouts.report_slices``.
+Those that also read the rollout are in ``domain.rollouts``: reports, orders and skips.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CANCELLABLE = frozenset({states.HostState.PENDING, states.HostState.DEFERRED})
 
 
 class CancelDispatch(Struct, frozen=True, kw_only=True):
-    """Take an order back that the agent has not acknowledged, or that waits for a reboot."""
+    """Cancel an order that the agent has not acknowledged, or that waits for a reboot."""
 
     rollout_id: str
     host_id: str
@@ -27,7 +27,7 @@ class CancelDispatch(Struct, frozen=True, kw_only=True):
 
 
 class ExpireDeadline(Struct, frozen=True, kw_only=True):
-    """Nothing was heard until ``due_at``, as the record said when the timer looked."""
+    """The host did not report before ``due_at``, as read by the timer."""
 
     rollout_id: str
     host_id: str
@@ -37,7 +37,9 @@ class ExpireDeadline(Struct, frozen=True, kw_only=True):
 def decide_cancel(
     rows: tuple[host_rows.HostRecord | None], command: CancelDispatch, now: datetime
 ) -> Sequence[Struct]:
-    """Raises: HostNotInRollout, IllegalTransition: the host runs the order. InvalidInput."""
+    """Raises: HostNotInRollout, IllegalTransition: the host is carrying out the order.
+    InvalidInput.
+    """
     model.check_text("a reason", command.reason, REASON_BYTES_MAX)
     (record,) = rows
     if record is None:
@@ -58,7 +60,7 @@ def decide_cancel(
 def decide_expiry(
     rows: tuple[host_rows.HostRecord | None], command: ExpireDeadline, now: datetime
 ) -> Sequence[Struct]:
-    """Nothing, if the host was heard meanwhile: a timer that loses the race changes nothing.
+    """Expire the deadline, or do nothing if the host has reported since the timer looked.
 
     Raises:
         HostNotInRollout.
@@ -69,7 +71,7 @@ def decide_expiry(
     deadline = transition_steps.deadline_of(record)
     if deadline is None or record.due_at != command.due_at or now < command.due_at:
         return ()
-    counts = record.left is None  # else it quarantines nothing
+    counts = record.left is None  # otherwise it quarantines nothing
     return (
         facts.DeadlineExpired(
             rollout_id=command.rollout_id,

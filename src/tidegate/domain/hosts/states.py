@@ -1,4 +1,4 @@
-"""The words of a host's passage through a rollout: its states, how it fails, how it is probed."""
+"""The vocabulary of a host in a rollout: its states, how it fails, how it is probed."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from msgspec import Struct
 
 
 class HostState(StrEnum):
-    """Where a host stands in one rollout."""
+    """The state of a host in one rollout."""
 
-    PENDING = "Pending"  # an order is reserved for it; the agent has not acknowledged it
-    ACTIVATING = "Activating"  # acknowledged; the switch runs or is about to
+    PENDING = "Pending"  # its order is reserved, not yet acknowledged by the agent
+    ACTIVATING = "Activating"  # acknowledged; the switch is running or about to start
     DEFERRED = "Deferred"  # staged, takes effect with the next reboot
-    SOAKING = "Soaking"  # activated; probes run, the soak window is open
+    SOAKING = "Soaking"  # activated; probes are running during the soak
     CONVERGED = "Converged"
     FAILED = "Failed"
     REVERTED = "Reverted"  # the agent rolled back to what ran before
@@ -28,7 +28,7 @@ _PREDICATES: Final = {
 
 
 def describe_host_state(state: HostState) -> str:
-    """A state as people say it in a sentence: ``the host …``."""
+    """Phrase the state for a sentence: ``the host …``."""
     return _PREDICATES.get(state, f"is {state.lower()}")
 
 
@@ -45,7 +45,7 @@ class OnFailure(StrEnum):
 
 
 class ProbeMode(StrEnum):
-    """Whether a probe's word counts."""
+    """Whether a probe's result counts."""
 
     ENFORCE = "enforce"
     OBSERVE = "observe"
@@ -53,14 +53,16 @@ class ProbeMode(StrEnum):
 
 
 class ProbeStatus(StrEnum):
-    """What a probe says. An error of the probe itself is a failure."""
+    """A probe's result. An error of the probe itself is a failure."""
 
     PASS = "pass"
     FAIL = "fail"
 
 
 class Deadline(StrEnum):
-    """What a host was given a time for. ``ack`` only delivers again; the others fail the host."""
+    """What a host has to do in time. ``ack`` only delivers the order again; the others fail the
+    host.
+    """
 
     ACK = "ack"
     ACTIVATION = "activation"
@@ -71,7 +73,7 @@ class Deadline(StrEnum):
 
 
 class HostPolicy(Struct, frozen=True, omit_defaults=True):
-    """How a host passes through a rollout, frozen in the plan and carried by its order."""
+    """The policy of a host in a rollout, frozen in the plan and carried by its order."""
 
     soak_seconds: int = 0
     on_failure: OnFailure = OnFailure.ROLLBACK
@@ -79,8 +81,8 @@ class HostPolicy(Struct, frozen=True, omit_defaults=True):
     ack_seconds: int = 900
     activation_seconds: int = 600
     topology_seconds: int = 300  # from activation to the declaration of its probes
-    convergence_seconds: int = 900  # from the end of the soak to the host's word
+    convergence_seconds: int = 900  # from the end of the soak to the report of convergence
     rollback_seconds: int = 600
     deferral_seconds: int = 604_800
-    must_fit: bool = False  # only if its maintenance window leaves it enough time
-    preempts: bool = False  # the order takes the place of one that soaks
+    must_fit: bool = False  # start only if the maintenance window is open long enough
+    preempts: bool = False  # the order replaces one that soaks

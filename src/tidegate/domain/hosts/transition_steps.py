@@ -1,4 +1,4 @@
-"""What the steps of a host have in common: to move, to fail, to be free, and its deadlines."""
+"""Steps that several host transitions share: change state, fail, become free, set deadlines."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ NOTHING: Final[tuple[host_effects.Effect, ...]] = ()
 
 
 def prior_closure(record: rows.HostRecord) -> str | None:
-    """What a rollback would return to; None where there is nothing, or only the target itself."""
+    """Return what a rollback returns to; None: nothing, or only the target itself."""
     prior = record.current_closure_at_dispatch
     return prior if prior and prior != record.target_closure else None
 
 
 def rolls_back(record: rows.HostRecord) -> bool:
-    """Whether this failed host was to go back to what ran before."""
+    """Whether this failed host should return to what ran before."""
     return record.policy_applied is states.OnFailure.ROLLBACK and prior_closure(record) is not None
 
 
 def deadline_of(record: rows.HostRecord) -> states.Deadline | None:
-    """What the host's silence will mean when ``due_at`` passes; None: it may be silent."""
+    """Return what the host's silence means when ``due_at`` passes; None: it may be silent."""
     if record.due_at is None:
         return None
     if record.state is states.HostState.SOAKING and record.topology_declared_at is None:
@@ -68,12 +68,12 @@ def release_host(record: rows.HostRecord) -> rows.HostRecord:
 
 
 def reserve_again(record: rows.HostRecord) -> rows.HostRecord:
-    """The host is back from its reboot: it takes its order and its slots again."""
+    """After its reboot, the host takes its order and its slots again."""
     return replace(record, busy=True, budgets=tuple(slot.budget_id for slot in record.slots))
 
 
 def fail(record: rows.HostRecord, why: str, at: datetime, now: datetime) -> Stepped:
-    """The host failed: it goes back by itself if its policy says so and there is a way back."""
+    """Fail the host. It rolls back if its policy says so and something ran before."""
     policy = record.policy.on_failure
     after = replace(
         record, state=states.HostState.FAILED, failed_at=at, failure=why, policy_applied=policy
@@ -83,5 +83,5 @@ def fail(record: rows.HostRecord, why: str, at: datetime, now: datetime) -> Step
     if policy is states.OnFailure.ROLLBACK and prior is not None:
         effects.append(host_effects.FireRollbackTo(prior))
         return replace(after, due_at=due_in(now, record.policy.rollback_seconds)), effects
-    lost = policy is states.OnFailure.ROLLBACK  # nothing to go back to: somebody must look at it
+    lost = policy is states.OnFailure.ROLLBACK  # nothing to roll back to: a person must look at it
     return replace(release_host(after), due_at=None, rollback_failed=lost), effects

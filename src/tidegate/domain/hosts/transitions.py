@@ -1,7 +1,7 @@
-"""Which event is legal in which state of a host, and where it may lead: data, used by ``step``.
+"""Which event is legal in which state of a host, and the next states: data for ``step``.
 
-A pair that is not here is an ``IllegalTransition``. A pair that is here may still be refused by a
-guard of its event (a soak that runs, a closure that is another one, a deadline that is not due).
+A pair that is missing is an ``IllegalTransition``. A guard may still refuse a legal pair: a soak is
+running, the closure is another one, a deadline is not due.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ TABLE: Final[Mapping[host_states.HostState, Mapping[type[Struct], Targets]]] = M
         },
         _SOAKING: {
             facts.DispatchReserved: _to(_SOAKING),
-            # While the activation is only assumed, the agent's own words about it are on their way.
+            # While the activation is only assumed, the agent's own reports of it may still arrive.
             facts.ActivationStarted: _to(_SOAKING),
             facts.ActivationDeferred: _to(_SOAKING),
             facts.ActivationCompleted: _to(_SOAKING),

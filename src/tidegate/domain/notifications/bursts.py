@@ -1,17 +1,17 @@
-"""Many facts, or a fact and some time, become one notice: counted, and told when it is due.
+"""Combine many facts, or a fact and a delay, into one notice.
 
-    advance(state, facts)  ──▶ state              what waits, what is silent, what piles up
-    tell(state, now)       ──▶ state, notices     what is due by now
+    advance(state, facts)  ──▶ state              waiting rollouts, silent hosts, counted events
+    tell(state, now)       ──▶ state, notices     the notices that are due
 
-    event             first told after   again
+    event             first sent after   again
     rollout.waiting   60 s or 30 min     never for the same gate of the rollout
     rollout.degraded  60 s               never for the same rollout
     hosts.silent      60 s               after 15 min, if 10 % or 10 hosts more are silent
     hosts.heard       at once            when none of the channel is silent any more
     hosts.lost        24 h               daily
-    outbox.dead, notify.dead, target.disabled: at once; after 5 min, how many more there were
+    outbox.dead, notify.dead, target.disabled: at once; after 5 min, the number of further ones
 
-Both functions are pure. The notifier keeps the state with its position.
+Both functions are pure. The notifier stores the state together with its position.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ SILENT_GROWTH_PERCENT: Final = 10
 SILENT_GROWTH_HOSTS: Final = 10
 LOST: Final = timedelta(hours=24)
 PILE: Final = timedelta(minutes=5)
-NAMED_MAX: Final = 1_000  # silent hosts of a channel that are known by name; more are counted
-ORDINAL_MIN: Final = 10  # below are the notices that a fact makes by itself
-KEPT_MAX: Final = 500  # waits, rollouts, piles: the oldest are forgotten
+NAMED_MAX: Final = 1_000  # silent hosts of a channel that are stored by name; more are counted
+ORDINAL_MIN: Final = 10  # lower ones are for notices of a single fact
+KEPT_MAX: Final = 500  # waits, rollouts, piles; the oldest are dropped
 NEEDS_PERSON: Final = frozenset({"freshness", "quarantine"})
-# Other messages tell these, or they are how a rollout goes on by itself.
-UNTOLD_GATES: Final = frozenset({"halted", "dispatchable", "wave-promotion", "host-busy"})
+# Other messages report these gates, or they open by themselves as the rollout proceeds.
+UNREPORTED_GATES: Final = frozenset({"halted", "dispatchable", "wave-promotion", "host-busy"})
 
 
 class WaitingGate(Struct, frozen=True, omit_defaults=True):
@@ -57,7 +57,7 @@ class WaitingGate(Struct, frozen=True, omit_defaults=True):
     since: datetime
     reason: str
     is_told: bool = False
-    is_open: bool = False  # it does not hold any more; remembered, so that it is told once
+    is_open: bool = False  # it opened; remembered, so that it is reported once
 
 
 class Degradation(Struct, frozen=True, omit_defaults=True):
@@ -73,11 +73,11 @@ class SilentHosts(Struct, frozen=True, omit_defaults=True):
     """The silent hosts of a channel."""
 
     since: datetime
-    named: dict[str, datetime] = {}  # with the time when each was last heard
+    named: dict[str, datetime] = {}  # with the time of the last heartbeat of each
     others: int = 0
-    told: int = 0  # how many there were when it was last told
+    told: int = 0  # how many the last notice reported
     told_at: datetime | None = None
-    lost_at: datetime | None = None  # when it was last told that some are lost
+    lost_at: datetime | None = None  # when the last notice about lost hosts was made
 
     @property
     def count(self) -> int:
@@ -85,28 +85,28 @@ class SilentHosts(Struct, frozen=True, omit_defaults=True):
 
 
 class Pile(Struct, frozen=True, omit_defaults=True):
-    """Events of one kind and subject, since the first of them was told."""
+    """Events of one kind and subject since a notice about the first of them."""
 
     since: datetime
     scopes: tuple[str, ...]
     reason: str
-    count: int = 0  # that were not told yet
+    count: int = 0  # those without a notice
     is_told: bool = False
 
 
 class BurstState(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What the notifier remembers between facts. Keys of two parts have a space in between."""
+    """The notifier's state between facts. The two parts of a key are separated by a space."""
 
     gates: dict[str, WaitingGate] = {}  # rollout, gate
     degraded: dict[str, Degradation] = {}  # rollout
     silent: dict[str, SilentHosts] = {}  # channel
     piles: dict[str, Pile] = {}  # event, subject
-    position: int = 0  # of the last notice that time brought
+    position: int = 0  # of the last notice that was due to time
     ordinal: int = 0
 
 
 class _Draft:
-    """The state while a page of facts is added: copied once, not per fact."""
+    """A mutable copy of the state for a page of facts, so that it is not copied per fact."""
 
     def __init__(self, state: BurstState) -> None:
         self.gates = dict(state.gates)
@@ -153,7 +153,7 @@ def _add_gate(
     fact: rollout_facts.GateChanged,
     rows: from_facts.Rows,
 ) -> None:
-    if fact.gate in UNTOLD_GATES:
+    if fact.gate in UNREPORTED_GATES:
         return
     key = f"{fact.rollout_id} {fact.gate}"
     known = draft.gates.get(key)
@@ -286,12 +286,12 @@ _ADDS: Final[
     ),
 }
 READS: Final = frozenset(fact_type.__name__ for fact_type in _ADDS)
-# Of these, most are about hosts on their way: only bodies with this text are looked at.
+# Most of these facts are about normal progress, so only bodies with this text are decoded.
 MARKS: Final = {"HostStateChanged": b'"late":true'}
 
 
 def rows_for(fact: Struct) -> tuple[Key, ...]:
-    """The rows that say to which channels a host belongs."""
+    """The rows that list the channels of a host."""
     if isinstance(
         fact,
         fleet_facts.HostSilent
@@ -309,13 +309,13 @@ def rows_for(fact: Struct) -> tuple[Key, ...]:
 def tell(
     state: BurstState, now: datetime, position: Position
 ) -> tuple[BurstState, tuple[notification_notices.Notice, ...]]:
-    """What is due by now, and the state that remembers it. ``position``: of the newest fact."""
+    """The notices that are due, and the state afterwards. ``position``: of the newest fact."""
     draft = _Draft(state)
     found: list[dict[str, Any]] = []
-    _tell_gates(draft, now, found)
-    _tell_degraded(draft, now, found)
-    _tell_silent(draft, now, found)
-    _tell_piles(draft, now, found)
+    _report_gates(draft, now, found)
+    _report_degraded(draft, now, found)
+    _report_silent(draft, now, found)
+    _report_piles(draft, now, found)
     ordinal = state.ordinal if position == state.position else ORDINAL_MIN
     notices = tuple(
         notification_notices.Notice(
@@ -345,7 +345,7 @@ def _about(event: str, rollout_id: str, **more: Any) -> dict[str, Any]:
     }
 
 
-def _tell_gates(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
+def _report_gates(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
     for key, gate in draft.gates.items():
         rollout_id, _, name = key.partition(" ")
         due = gate.since + (SOON if name in NEEDS_PERSON else LONG)
@@ -355,7 +355,7 @@ def _tell_gates(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> No
         found.append(_about("rollout.waiting", rollout_id, gate=name, reason=gate.reason))
 
 
-def _tell_degraded(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
+def _report_degraded(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
     for rollout_id, item in draft.degraded.items():
         if item.is_told or now < item.since + SOON:
             continue
@@ -364,7 +364,7 @@ def _tell_degraded(draft: _Draft, now: datetime, found: list[dict[str, Any]]) ->
         found.append(_about("rollout.degraded", rollout_id, hosts=hosts))
 
 
-def _tell_silent(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
+def _report_silent(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
     for channel, item in list(draft.silent.items()):
         about = {"scopes": (channel_scope(channel),), "channel": channel}
         if item.count == 0:
@@ -396,7 +396,7 @@ def _is_silence_due(item: SilentHosts, now: datetime) -> bool:
     return grown > 0 and enough and now >= item.told_at + SILENT_AGAIN
 
 
-def _tell_piles(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
+def _report_piles(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
     for key, item in list(draft.piles.items()):
         if item.is_told and now < item.since + PILE:
             continue

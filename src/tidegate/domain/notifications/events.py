@@ -1,4 +1,4 @@
-"""The catalogue: every event that people can be told of, how grave it is, and when it happens.
+"""The catalogue: every event that can be sent, its severity, and when it happens.
 
 The string of each event is its entry in the table of docs/notifications.md.
 """
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from tidegate.domain.notifications.states import Severity
 
 TYPE_PREFIX: Final = "dev.tidegate."  # of a CloudEvents type: dev.tidegate.rollout.halted.v1
-TEST_EVENT: Final = "notify.test"  # sent by hand; nobody subscribes to it
+TEST_EVENT: Final = "notify.test"  # sent by hand; no subscription selects it
 
 DIGEST_EVENT: Final = "notify.digest"  # several events in one message
 
@@ -103,7 +103,7 @@ EVENTS: Final[Mapping[str, CataloguedEvent]] = MappingProxyType(
 
 
 def severity_of(event: str) -> Severity:
-    """How grave an event is."""
+    """The severity of an event."""
     return INFO if event == TEST_EVENT else EVENTS[event].severity
 
 

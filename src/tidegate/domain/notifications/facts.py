@@ -1,6 +1,6 @@
-"""What happens to subscriptions and to what they send, each in its subscription's partition.
+"""The facts about subscriptions and their notices, in the partition of each subscription.
 
-No fact holds an address or a secret: ``address_id`` names a kept row, sealed.
+No fact contains an address or a secret: ``address_id`` names an encrypted row without history.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tidegate.kernel import tags, vocabulary
 
 
 class SubscriptionFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What all of them say: of which subscription, when."""
+    """The common fields: the subscription and the time."""
 
     subscription: Annotated[str, tags.Partition()]
     at: datetime
 
 
 class SubscriptionTerms(SubscriptionFact, frozen=True, kw_only=True):
-    """Which events of which scopes go where."""
+    """The events, scopes and target of a subscription."""
 
     operator: str
     kind: states.TargetKind
@@ -33,27 +33,27 @@ class SubscriptionTerms(SubscriptionFact, frozen=True, kw_only=True):
 
 
 class SubscriptionCreated(SubscriptionTerms, frozen=True, kw_only=True):
-    """Somebody wants to be told from now on."""
+    """A subscription was created. It gets events from now on."""
 
 
 class SubscriptionEdited(SubscriptionTerms, frozen=True, kw_only=True):
-    """It tells of other things, or goes elsewhere. One that was disabled is enabled again."""
+    """The events, scopes or target changed. A disabled subscription is enabled again."""
 
 
 class SubscriptionDeleted(SubscriptionFact, frozen=True, kw_only=True):
-    """Nobody is told any more."""
+    """The subscription was deleted."""
 
     operator: str
 
 
 class SubscriptionDisabled(SubscriptionFact, frozen=True, kw_only=True):
-    """The receiver said that it is gone for good."""
+    """The receiver answered that it is permanently gone."""
 
     reason: str
 
 
 class NoticeQueued(SubscriptionFact, frozen=True, kw_only=True):
-    """A notice waits to be sent, behind those with a lower number."""
+    """A notice waits to be sent after those with a lower number."""
 
     number: int
     notice: notices.Notice
@@ -61,29 +61,29 @@ class NoticeQueued(SubscriptionFact, frozen=True, kw_only=True):
 
 
 class NoticeFact(SubscriptionFact, frozen=True, kw_only=True):
-    """Something became of the notice that is first in the queue."""
+    """The common fields of facts about the first notice of the queue."""
 
     number: int
 
 
 class NoticeDelivered(NoticeFact, frozen=True, kw_only=True):
-    """The receiver has it, and all up to ``through``: several go in one digest."""
+    """The receiver accepted this notice and all up to ``through``, sent in one digest."""
 
     through: int
     attempt: int = 1
 
 
 class NoticeFailed(NoticeFact, frozen=True, kw_only=True):
-    """An attempt failed. The queue waits; what comes after this notice waits, too."""
+    """An attempt failed. The whole queue waits for the next attempt."""
 
     attempt: int
     error: str  # redacted
     next_attempt_at: datetime
-    refused: bool = False  # the receiver wants no such message; others may get through
+    refused: bool = False  # the receiver refused this message; it may accept others
 
 
 class NoticeDied(NoticeFact, frozen=True, kw_only=True):
-    """It is not sent any more; the next one is."""
+    """The notice was given up. The next one is sent."""
 
     attempt: int
     event: str
@@ -91,29 +91,29 @@ class NoticeDied(NoticeFact, frozen=True, kw_only=True):
 
 
 class NoticeSkipped(NoticeFact, frozen=True, kw_only=True):
-    """An operator gives up the first notice, so that the next one is sent."""
+    """An operator skipped the first notice. The next one is sent."""
 
     operator: str
     reason: str
 
 
 class NoticesDropped(NoticeFact, frozen=True, kw_only=True):
-    """All up to ``through`` are not sent any more, because the subscription is deleted."""
+    """All notices up to ``through`` were dropped, because the subscription is being deleted."""
 
     through: int
     operator: str
 
 
 class ReplayRequested(SubscriptionFact, frozen=True, kw_only=True):
-    """What happened after a position is to be queued again."""
+    """The events after a position are to be queued again."""
 
     operator: str
     after: int
-    through: int  # the newest position when it was asked for
+    through: int  # the newest position when the replay was requested
 
 
 class ReplayFinished(SubscriptionFact, frozen=True, kw_only=True):
-    """All of it is queued."""
+    """All events of the replay are queued."""
 
 
 Ended = NoticeDelivered | NoticeDied | NoticeSkipped | NoticesDropped

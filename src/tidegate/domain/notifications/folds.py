@@ -1,10 +1,10 @@
-"""How the facts of notifications become their rows.
+"""The folds of notifications.
 
-    NoticeQueued ──▶ the last of its queue
-    NoticeDelivered, NoticeDied, NoticeSkipped ──▶ the first is gone, the next one is first
+    NoticeQueued ──▶ appended to its queue
+    NoticeDelivered, NoticeDied, NoticeSkipped ──▶ the first is removed, the next one is first
     NoticeFailed ──▶ the queue waits until ``next_attempt_at``
 
-Only the first notice of a queue can be delivered, die or be skipped: so a queue never has a hole.
+Only the first notice of a queue can be delivered, die or be skipped. So a queue never has a gap.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Facts become notices: a pure function of a fact and of rows that say more about it.
+"""Make notices from facts: a pure function of a fact and of rows with more details.
 
     RolloutHalted + the rollout's tally + the host's record ──▶ rollout.halted
 
-Never one notice per host: a host's report makes none by itself. What needs several facts or some
-time is in ``bursts``.
+There is never one notice per host: the report of a host alone makes none. Notices that need several
+facts or a delay are in ``bursts``.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from tidegate.domain.rollouts import (
 )
 from tidegate.kernel.model import Key, Position
 
-Rows = Mapping[Key, Any]  # decoded; missing: there is no such row
+Rows = Mapping[Key, Any]  # decoded; a missing key: there is no such row
 
 
 class FollowedFact(NamedTuple):
-    """A fact as the feed has it."""
+    """A fact from the log, with its position and time."""
 
     position: Position
     at: datetime
@@ -45,11 +45,11 @@ class FollowedFact(NamedTuple):
 Followed = FollowedFact
 
 
-# ── what a notice says about a rollout ────────────────────────────────────────────────────────────
+# ── the rollout in a notice ───────────────────────────────────────────────────────────────────────
 
 
 def describe_event(followed: Followed, event: str, *scopes: str, **more: Any) -> dict[str, Any]:
-    """The members that every notice about a fact has."""
+    """The fields that every notice about a fact has."""
     return {
         "event": event,
         "severity": events.severity_of(event),
@@ -61,7 +61,7 @@ def describe_event(followed: Followed, event: str, *scopes: str, **more: Any) ->
 
 
 def describe_rollout(rollout_id: str, rows: Rows) -> dict[str, Any]:
-    """The members about a rollout, as far as its row is known."""
+    """The fields about a rollout, as far as its rows are known."""
     channel = names.channel_of(rollout_id)
     found: dict[str, Any] = {
         "channel": channel,
@@ -189,7 +189,7 @@ def _cleared(
     followed: Followed, fact: rollouts.OperatorClearance, rows: Rows
 ) -> notices.Notice | None:
     if fact.mode is states.Clearance.ABANDON:
-        return None  # there is a notice about its end
+        return None  # there is already a notice about its end
     return _resumed(followed, fact, rows)
 
 
@@ -246,8 +246,8 @@ def _overridden(followed: Followed, fact: rollouts.GateOverridden, rows: Rows) -
 Shown = facts.RollbackComplete | facts.RollbackFailed | facts.DeadlineExpired
 
 
-def _quarantined(followed: Followed, fact: Shown, rows: Rows) -> notices.Notice | None:
-    """Only where this fact made the row, and while no halt of the rollout tells it."""
+def _quarantine_notice(followed: Followed, fact: Shown, rows: Rows) -> notices.Notice | None:
+    """A notice only if this fact created the row and no halt of the rollout reports it."""
     row = rows.get(channel_rows.quarantine_key(fact.channel, fact.target_closure))
     if not isinstance(row, channel_rows.Quarantined):
         return None
@@ -330,7 +330,7 @@ def _went_past(followed: Followed, fact: requests.EmergencyUsed, rows: Rows) -> 
 
 
 def _request_rule(event: str, *, is_by_person: bool = True) -> _Rule:
-    """About a request: its row says what it asks for."""
+    """The rule for a fact about a request. The request's row says what it is for."""
 
     def notice(followed: Followed, fact: Any, rows: Rows) -> notices.Notice:
         row = rows.get(request_rows.request_key(fact.request_id))
@@ -369,7 +369,7 @@ class _Rule(NamedTuple):
 
     notice: Callable[[Followed, Any, Rows], notices.Notice | None]
     rows: Callable[[Any], tuple[Key, ...]] = lambda fact: ()
-    more: Callable[[Any, Rows], tuple[Key, ...]] = lambda fact, rows: ()  # found by the first rows
+    more: Callable[[Any, Rows], tuple[Key, ...]] = lambda fact, rows: ()  # named by the first rows
 
 
 def _tally(fact: Any) -> tuple[Key, ...]:
@@ -391,9 +391,9 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
     rollouts.RolloutResumed: _Rule(_resumed, _tally),
     rollouts.WaveContinued: _Rule(_resumed, _tally),
     rollouts.GateOverridden: _Rule(_resumed, _tally),
-    facts.RollbackComplete: _Rule(_quarantined, _rows_of_shown),
-    facts.RollbackFailed: _Rule(_quarantined, _rows_of_shown),
-    facts.DeadlineExpired: _Rule(_quarantined, _rows_of_shown),
+    facts.RollbackComplete: _Rule(_quarantine_notice, _rows_of_shown),
+    facts.RollbackFailed: _Rule(_quarantine_notice, _rows_of_shown),
+    facts.DeadlineExpired: _Rule(_quarantine_notice, _rows_of_shown),
     channels.QuarantineLifted: _Rule(_lifted),
     channels.ChannelHeld: _Rule(_channel_rule("channel.held")),
     channels.ChannelUnheld: _Rule(_channel_rule("channel.released")),
@@ -422,25 +422,25 @@ READS: Final = frozenset(fact_type.__name__ for fact_type in _RULES)  # by the n
 
 
 def rows_for(fact: Struct) -> tuple[Key, ...]:
-    """The rows that a notice about this fact is made with."""
+    """The rows that a notice about this fact needs."""
     rule = _RULES.get(type(fact))
     return () if rule is None else rule.rows(fact)
 
 
 def more_rows_for(fact: Struct, rows: Rows) -> tuple[Key, ...]:
-    """Rows that only the first ones name."""
+    """Further rows, which the first ones name."""
     rule = _RULES.get(type(fact))
     return () if rule is None else rule.more(fact, rows)
 
 
 def notice_of(followed: Followed, rows: Rows) -> notices.Notice | None:
-    """What there is to tell about a fact by itself; None: nothing."""
+    """The notice about a fact by itself, if there is one."""
     rule = _RULES.get(type(followed.fact))
     return None if rule is None else rule.notice(followed, followed.fact, rows)
 
 
 def notices_of(page: Sequence[Followed], rows: Rows) -> list[notices.Notice]:
-    """The notices about facts in the order of the log; no commit is cut in two.
+    """The notices about a page of facts in the order of the log. A page contains whole commits.
 
     One cause makes one notice. If one commit both stops and halts a rollout, only the halt is
     reported: it comes after the transition there, while a halt of an earlier commit comes before
@@ -453,7 +453,7 @@ def notices_of(page: Sequence[Followed], rows: Rows) -> list[notices.Notice]:
         if isinstance(item.fact, rollouts.RolloutHalted)
     }
     bypassed = {
-        (channel, item.at)  # facts of one commit have one time
+        (channel, item.at)  # facts of one commit have the same time
         for item in page
         if isinstance(item.fact, requests.EmergencyUsed)
         for channel in (item.fact.channel, *item.fact.also)

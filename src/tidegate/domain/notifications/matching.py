@@ -1,4 +1,4 @@
-"""Which subscriptions a notice goes to."""
+"""Decide which subscriptions get a notice."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ OWN_FAILURES = frozenset({"notify.dead", "target.disabled"})  # about the subscr
 
 
 def is_wanted(subscription: rows.Subscription, notice: notices.Notice) -> bool:
-    """Whether this subscription asks for the notice. None is told of its own failure."""
+    """Whether this subscription gets the notice. None gets notices about its own failures."""
     if subscription.disabled_at is not None:
         return False
     if notice.event in OWN_FAILURES and notice.subject == subscription.name:

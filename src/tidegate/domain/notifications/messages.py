@@ -1,4 +1,4 @@
-"""A message: a notice with what is known only when it is sent, such as the names of people."""
+"""Messages: notices with what is known only when they are sent, such as the names of people."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tidegate.domain.rollouts import facts, states as rollout_states
 FORMER_USER: Final = "a former user"
 DIGEST_NAMED_MAX: Final = 20
 
-NameOf = Callable[[str], str | None]  # of a user's id; None: erased
+NameOf = Callable[[str], str | None]  # the name of a user id; None: erased
 
 
 class InstallationRef(Struct, frozen=True):
-    """Which installation sends it."""
+    """The installation that sends the message."""
 
     name: str
     url: str
@@ -26,21 +26,21 @@ class InstallationRef(Struct, frozen=True):
 
 
 class MessageActor(Struct, frozen=True):
-    """Who did it."""
+    """The user who caused the event."""
 
     id: str
     name: str
 
 
 class MessageLinks(Struct, frozen=True, omit_defaults=True):
-    """Where to look."""
+    """Links to the dashboard and the API."""
 
     page: str = ""
     explain: str = ""  # the API
 
 
 class MessagePayload(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a program gets: the ``data`` of a CloudEvent."""
+    """The ``data`` of a CloudEvent, for programs."""
 
     event: str
     severity: states.Severity
@@ -75,14 +75,14 @@ class MessagePayload(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Message(Struct, frozen=True, kw_only=True):
-    """One message to one target. Its id is the same at every attempt."""
+    """One message to one target. Its id is the same in every attempt."""
 
     id: str
     payload: MessagePayload
 
 
 def message_id(log_id: str, notice: notification_notices.Notice, subscription: str) -> str:
-    """The id under which a receiver knows a message that it got before."""
+    """The id by which a receiver recognises a repeated message."""
     return f"{log_id}.{notice.key}.{subscription}"
 
 
@@ -94,7 +94,7 @@ def to_message(
     *,
     replayed: bool = False,
 ) -> Message:
-    """The message about a notice, with the names that people have now."""
+    """Build the message about a notice, with the current names of people."""
     shared: Mapping[str, object] = {
         name: getattr(notice, name) for name in _SHARED if getattr(notice, name) is not None
     }
@@ -118,7 +118,7 @@ def to_message(
 def to_digest(
     notices: Sequence[notification_notices.Notice], subscription: str, installation: InstallationRef
 ) -> Message:
-    """One message about several notices, with the gravest of them in the order of the log."""
+    """Build one message about several notices. It lists the most severe ones in log order."""
     gravest = sorted(notices, key=lambda notice: -states.RANKS[notice.severity])[:DIGEST_NAMED_MAX]
     named = [notice for notice in notices if notice in gravest]
     more = len(notices) - len(named)

@@ -1,4 +1,4 @@
-"""A notice: one thing that happened, as a message tells it. It holds ids, never names of people."""
+"""Notices: the content of messages, each about one event. They contain ids, no names of people."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.domain.rollouts import facts, states
 
 HOSTS_NAMED_MAX: Final = 10
 DETAIL_CHARS_MAX: Final = 200
-ALL_CHANNELS: Final = "channel:*"  # as a scope of a notice: it concerns every channel
+ALL_CHANNELS: Final = "channel:*"  # as the scope of a notice that concerns every channel
 
 
 class NoticeWave(Struct, frozen=True):
@@ -24,14 +24,14 @@ class NoticeWave(Struct, frozen=True):
 
 
 class NoticeHosts(Struct, frozen=True):
-    """How many hosts it is about, and some of them by name."""
+    """The number of hosts that an event is about, and some of their names."""
 
     count: int
     some: tuple[str, ...] = ()
 
 
 class NoticeCause(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What made it happen."""
+    """The cause of an event."""
 
     host: str = ""
     failure: str = ""  # why the host failed, in a word
@@ -40,48 +40,48 @@ class NoticeCause(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """One thing that happened. Members that do not fit an event are left out."""
+    """One event. Fields that do not apply are omitted."""
 
     event: str
     severity: Severity
     at: datetime
-    position: int  # of the fact that says so; of what time alone brings: the newest fact seen
+    position: int  # of its fact; if it is due to time: of the newest fact
     ordinal: int = 0  # counts notices of one position
-    scopes: tuple[str, ...] = ()  # whom it concerns; none: the installation alone
+    scopes: tuple[str, ...] = ()  # the scopes that it concerns; empty: only the installation
     channel: str = ""
     release: str = ""
     digest: str = ""
     rollout_id: str = ""
     revision: str = ""
-    subject: str = ""  # what else it is about: a request, a freeze, an intent, a subscription
+    subject: str = ""  # the request, freeze, intent or subscription that it is about
     state: str = ""
     outcome: states.Outcome | None = None
     opened_at: datetime | None = None
-    gate: str = ""  # what a rollout waits for
-    asks: str = ""  # what a request asks for, in words: promote web.4 on prod
+    gate: str = ""  # the gate that a rollout waits for
+    asks: str = ""  # what a request is for, in words: promote web.4 on prod
     quarantined: bool = False
-    count: int = 1  # of what happened; several become one message
+    count: int = 1  # of the events in this notice
     wave: NoticeWave | None = None
     counts: facts.HostCounts | None = None
     hosts: NoticeHosts | None = None
     cause: NoticeCause | None = None
-    automatic: str = ""  # the member of the policy by which it happened; empty: a person did it
-    actor: str = ""  # a user's id; of what is automatic: who switched that on
+    automatic: str = ""  # the policy field that caused it; empty: a person did
+    actor: str = ""  # a user's id; if it is automatic: who enabled that
     reason: str = ""
 
     @property
     def key(self) -> str:
-        """What tells it from every other notice of the log."""
+        """The unique key of the notice in the log."""
         return f"{self.position}-{self.ordinal}" if self.ordinal else str(self.position)
 
     @property
     def is_about_request(self) -> bool:
-        """Whether ``subject`` is a request: one that waits or ended, or a bypassed approval."""
+        """Whether ``subject`` is a request: an open or ended one, or a bypassed approval."""
         if self.event == "emergency.used":
             return self.gate == "approval"
         return self.event.startswith(("request.", "emergency."))
 
     @property
     def order(self) -> tuple[int, int]:
-        """Notices are queued in this order."""
+        """The sort key by which notices are queued."""
         return self.position, self.ordinal

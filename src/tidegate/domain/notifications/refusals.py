@@ -1,4 +1,4 @@
-"""What a request about notifications is refused with."""
+"""The errors of requests about notifications."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tidegate.errors import Conflict, Formatted, Invalid, NotFound, Refused
 
 
 class SubscriptionNotFound(NotFound):
-    """No subscription has this name."""
+    """There is no subscription with this name."""
 
     code = "subscription_not_found"
 
@@ -17,7 +17,7 @@ class SubscriptionNotFound(NotFound):
 
 
 class SubscriptionExists(Conflict):
-    """A subscription of this name exists, with other terms."""
+    """A subscription with this name exists and has other terms."""
 
     code = "subscription_exists"
 
@@ -29,7 +29,7 @@ class SubscriptionExists(Conflict):
 
 
 class InvalidSubscription(Invalid):
-    """The events, the scopes or the target of a subscription cannot work."""
+    """The events, scopes or target of the subscription are invalid."""
 
     code = "invalid_subscription"
 
@@ -44,7 +44,7 @@ class NothingWaits(Refused):
 
 
 class AddressMissing(Formatted, NotFound):
-    """The address of a subscription was erased, or is not in this database."""
+    """The address of the subscription was erased or is not in this database."""
 
     code = "address_missing"
     message = "The subscription has no address. Edit it to give it one."

@@ -1,7 +1,7 @@
-"""A message as each kind of target wants it. Golden files show what comes out.
+"""Render messages for each kind of target. Golden files show the results.
 
-What users write (reasons, names of channels and releases) is never markup: it is escaped, or goes
-where the target shows plain text.
+Texts by users (reasons, names of channels and releases) are never interpreted as markup: they are
+escaped, or put where the target shows plain text.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tidegate.domain.rollouts.states import RolloutState
 
 SLACK_HEADER_CHARS_MAX: Final = 150
 SLACK_TEXT_CHARS_MAX: Final = 3_000
-SUMMARY_CHARS_MAX: Final = 1_024  # of PagerDuty
+SUMMARY_CHARS_MAX: Final = 1_024  # PagerDuty's limit
 
 Json = dict[str, Any]
 
@@ -45,12 +45,12 @@ def _page(payload: messages.MessagePayload) -> str:
 
 
 def escape_angles(text: str) -> str:
-    """Text without mentions, links and tags: Slack and Grafana read them between angle brackets."""
+    """Escape mentions, links and tags, which Slack and Grafana read between angle brackets."""
     return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def render_slack(message: messages.Message) -> Json:
-    """Blocks, and the title as the text that phones show."""
+    """Render blocks, and the title as the text for notifications on phones."""
     payload = message.payload
     blocks: list[Json] = [
         {
@@ -75,12 +75,12 @@ _MARKDOWN = re.compile(r"([\\`*_\[\]()#+\-!|>~])")
 
 
 def escape_markdown(text: str) -> str:
-    """Text that an Adaptive Card shows as it is."""
+    """Escape text so that an Adaptive Card shows it literally."""
     return _MARKDOWN.sub(r"\\\1", text)
 
 
 def render_teams(message: messages.Message) -> Json:
-    """An Adaptive Card 1.4 in a message."""
+    """Render a message with an Adaptive Card 1.4."""
     payload = message.payload
     lines = (escape_markdown(line) for line in body_lines(payload))
     body: list[Json] = [
@@ -131,9 +131,9 @@ RESOLVING: Final = frozenset(
 
 
 def render_pagerduty(message: messages.Message, routing_key: str) -> Json | None:
-    """An event of the Events API v2; None: nothing that PagerDuty is for.
+    """Render an event of the Events API v2; None: it does not concern PagerDuty.
 
-    An end that somebody brought about resolves the alert of the halt before it.
+    The end of a rollout resolves the alert of its halt, also if a person ended it.
     """
     payload = message.payload
     ended = payload.event == "rollout.failed" and payload.state == RolloutState.SUPERSEDED
@@ -160,7 +160,7 @@ def render_pagerduty(message: messages.Message, routing_key: str) -> Json | None
 
 
 def _alert(payload: messages.MessagePayload) -> str:
-    """What an alert is about: what triggers it and what resolves it have this in common."""
+    """The key of an alert, which the triggering and the resolving event share."""
     if payload.event.startswith("release."):
         return f"{payload.channel}/{payload.digest}"
     if payload.event.startswith("hosts."):
@@ -172,7 +172,7 @@ def _alert(payload: messages.MessagePayload) -> str:
 
 
 def render_grafana(message: messages.Message) -> Json:
-    """An annotation: a region from the opening to the end of a rollout, else a moment."""
+    """Render an annotation: a region for a rollout that ended, otherwise a point in time."""
     payload = message.payload
     is_ended = payload.outcome is not None and payload.opened_at is not None
     start = payload.opened_at if is_ended and payload.opened_at is not None else payload.at
@@ -203,7 +203,7 @@ class Mail(Struct, frozen=True, kw_only=True):
 
 
 def render_mail(message: messages.Message) -> Mail:
-    """Plain text. All mails about one rollout are one thread."""
+    """Render plain text. All mails about one rollout form one thread."""
     payload = message.payload
     domain = payload.installation.name
     headers = {

@@ -1,10 +1,10 @@
 """The rows of notifications.
 
-subscriptions          who is told of what
-notice_queues          one per subscription: its first notice, how attempts went, dead letters
-notices                one per notice that waits; sent, skipped or dead, it is gone
-subscription_addresses where a subscription goes, sealed; kept, so that it can be erased
-notifier_positions     how far the notifier has read the log, and what it waits for; kept
+subscriptions          the events, scopes and target of each
+notice_queues          one per subscription: its first notice, the attempts, dead letters
+notices                one per waiting notice; deleted when it was sent, skipped or given up
+subscription_addresses the encrypted address of a subscription; kept, so that it can be erased
+notifier_positions     how far the notifier has read the log, and its state; kept
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from tidegate.domain.notifications import notices, states
 from tidegate.domain.notifications.bursts import BurstState
 from tidegate.kernel import collections as kernel_collections, model
 
-NUMBER_CHARS: Final = 12  # so that rows are in the order of their numbers
-DEAD_LETTERS_MAX: Final = 20  # that a queue's row shows; the log has all
+NUMBER_CHARS: Final = 12  # zero-padded, so that rows sort by number
+DEAD_LETTERS_MAX: Final = 20  # in a queue's row; the log has all
 
 
 class Subscription(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -53,17 +53,17 @@ class NoticeQueue(Struct, frozen=True, omit_defaults=True, kw_only=True):
     name: str
     first: int = 1
     next: int = 1
-    queued_position: int = 0  # of the newest notice that was queued here, replays apart
+    queued_position: int = 0  # of the newest queued notice, replays excluded
     queued_ordinal: int = 0
-    failures: int = 0  # attempts in a row that the receiver did not take
-    refusals: int = 0  # of the first notice, because of what is in it
+    failures: int = 0  # failed attempts in a row
+    refusals: int = 0  # how often the receiver refused the first notice
     next_attempt_at: datetime | None = None  # None: at once
     last_error: str = ""
     delivered: int = 0
     delivered_at: datetime | None = None
     dead: int = 0
     dead_letters: tuple[DeadLetter, ...] = ()  # the newest ones
-    replay_after: int | None = None  # None: no replay is under way
+    replay_after: int | None = None  # None: no replay is in progress
     replay_through: int = 0
 
     @property
@@ -82,14 +82,14 @@ class QueuedNotice(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class SealedAddress(Struct, frozen=True):
-    """Where a subscription goes: a ``TargetAddress``, encrypted."""
+    """The encrypted ``TargetAddress`` of a subscription."""
 
     subscription: str
     sealed: str
 
 
 class NotifierPosition(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """How far the notifier has read the log, and what it remembers of it."""
+    """How far the notifier has read the log, and its state."""
 
     position: int
     bursts: BurstState = BurstState()

@@ -1,11 +1,11 @@
 """The commands on subscriptions and their queues.
 
     an operator   create, edit, delete, skip, replay
-    the notifier  queue notices, record what became of one; each only as the leader
+    the notifier  queue notices, record deliveries; only as the leader
 
-attempt 1, 2, 3 … fails ──▶ wait 1 s, 2 s, 4 s … 5 min at most, each times a random share
-400, 413 or 422, three times ──▶ dead: the receiver wants no such message; the next one is sent
-410 ──▶ the subscription is disabled until somebody edits it
+attempt 1, 2, 3 … fails ──▶ wait 1 s, 2 s, 4 s … at most 5 min, each times a random share
+400, 413 or 422, three times ──▶ dead: the receiver refuses this message; the next one is sent
+410 ──▶ the subscription is disabled until an operator edits it
 72 h after it was queued ──▶ dead
 """
 
@@ -29,18 +29,18 @@ NAME: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 SCOPES_MAX = 20
 KEPT_TRYING: Final = timedelta(hours=72)
 REFUSALS_MAX = 3
-REFUSED: Final = frozenset({400, 413, 422})  # answers about the message, not about the receiver
+REFUSED: Final = frozenset({400, 413, 422})  # status codes that are about the message
 GONE: Final = 410
 ENDED_MAX = 60  # notices that one commit ends
 LEADER: Final = "notifier"  # the job whose leader queues and sends
-QUEUED_MAX = 16  # notices that one commit queues: each is a row, and may be in a queue of its own
+QUEUED_MAX = 16  # notices that one commit queues: a row each, perhaps in different queues
 
 
 # ── commands of operators ─────────────────────────────────────────────────────────────────────────
 
 
 class CreateSubscription(Struct, frozen=True, kw_only=True):
-    """Tell a target of these events from now on."""
+    """Send these events to a target from now on."""
 
     name: str
     operator: str
@@ -52,20 +52,20 @@ class CreateSubscription(Struct, frozen=True, kw_only=True):
 
 
 class EditSubscription(CreateSubscription, frozen=True, kw_only=True):
-    """Tell it of other events, or elsewhere; enable it if it was disabled."""
+    """Change the events, scopes or target; enable the subscription if it was disabled."""
 
     expected_version: int | None = None
 
 
 class DeleteSubscription(Struct, frozen=True, kw_only=True):
-    """Tell nobody any more. Of what waits, so many are dropped in one commit."""
+    """Delete a subscription. One commit drops at most ``ENDED_MAX`` waiting notices."""
 
     name: str
     operator: str
 
 
 class SkipNotice(Struct, frozen=True, kw_only=True):
-    """Give up the first notice of the queue."""
+    """Skip the first notice of the queue."""
 
     name: str
     operator: str
@@ -73,7 +73,7 @@ class SkipNotice(Struct, frozen=True, kw_only=True):
 
 
 class ReplayNotices(Struct, frozen=True, kw_only=True):
-    """Queue again what happened after a position."""
+    """Queue the events after a position again."""
 
     name: str
     operator: str
@@ -100,16 +100,17 @@ class QueueNotices(Struct, frozen=True, kw_only=True):
 
 
 class FinishReplay(Struct, frozen=True, kw_only=True):
-    """All of a replay is queued."""
+    """Record that all events of a replay are queued."""
 
     term: str
     name: str
 
 
 class RecordDelivery(Struct, frozen=True, kw_only=True):
-    """What a target answered to the first notice, or to a digest that begins with it.
+    """Record a target's response to the first notice, or to a digest that begins with it.
 
-    ``status`` 0: it did not answer. ``jitter`` is tossed where the attempt was made.
+    ``status`` 0: there was no response. The process that made the attempt chooses ``jitter`` at
+    random.
     """
 
     term: str
@@ -212,13 +213,15 @@ def decide_deletion(
     command: DeleteSubscription,
     now: datetime,
 ) -> Sequence[Struct]:
-    """The deletion; while more waits than one commit can drop, only these. Raises:
-    SubscriptionNotFound.
+    """The deletion; or, if more notices wait than one commit can drop, a part of the drops.
+
+    Raises:
+        SubscriptionNotFound.
     """
     demand_subscription(found[0], command.name)
     queue = found[1]
     assert queue is not None, "it came with its subscription"
-    said: list[Struct] = []
+    new_facts: list[Struct] = []
     if queue.waiting:
         dropped = facts.NoticesDropped(
             subscription=command.name,
@@ -227,12 +230,12 @@ def decide_deletion(
             through=queue.first + min(queue.waiting, ENDED_MAX) - 1,
             operator=command.operator,
         )
-        said.append(dropped)
+        new_facts.append(dropped)
     if queue.waiting <= ENDED_MAX:
-        said.append(
+        new_facts.append(
             facts.SubscriptionDeleted(subscription=command.name, at=now, operator=command.operator)
         )
-    return said
+    return new_facts
 
 
 def decide_skip(
@@ -271,7 +274,7 @@ def decide_replay(
             field="after",
         )
     if queue is not None and queue.replay_after is not None:
-        return ()  # one is under way
+        return ()  # one is in progress
     requested = facts.ReplayRequested(
         subscription=command.name,
         at=now,
@@ -300,17 +303,17 @@ def _rows_of_queueing(command: QueueNotices) -> tuple[model.Key, ...]:
 def decide_queueing(
     found: tuple[leases.Lease | rows.NoticeQueue | None, ...], command: QueueNotices, now: datetime
 ) -> Sequence[Struct]:
-    """Each notice once per subscription, in the order of the log. Raises: LeaseLost."""
+    """Queue each notice once per subscription, in the order of the log. Raises: LeaseLost."""
     lease, *queues = found
     _demand_term(lease, command.term)
     by_name = {queue.name: queue for queue in queues if isinstance(queue, rows.NoticeQueue)}
     newest = {name: (row.queued_position, row.queued_ordinal) for name, row in by_name.items()}
     following = {name: row.next for name, row in by_name.items()}
-    said = []
+    new_facts = []
     for item in command.items:
         name = item.subscription
         if name not in by_name:
-            continue  # it was deleted
+            continue  # the subscription was deleted
         if not command.replayed:
             if item.notice.order <= newest[name]:
                 continue  # queued before, by a notifier that could not store its position
@@ -323,8 +326,8 @@ def decide_queueing(
             replayed=command.replayed,
         )
         following[name] += 1
-        said.append(queued)
-    return said
+        new_facts.append(queued)
+    return new_facts
 
 
 def decide_finished_replay(
@@ -353,11 +356,11 @@ Delivering = tuple[
 
 
 def decide_delivery(found: Delivering, command: RecordDelivery, now: datetime) -> Sequence[Struct]:
-    """What the answer means for the queue. Raises: LeaseLost, InvalidInput."""
+    """The facts that follow from a response. Raises: LeaseLost, InvalidInput."""
     lease, subscription, queue, row = found
     _demand_term(lease, command.term)
     if queue is None or subscription is None or row is None or queue.first != command.number:
-        return ()  # it was skipped, or the subscription deleted, while the attempt was under way
+        return ()  # skipped, or the subscription deleted, during the attempt
     if command.is_delivered:
         delivered = facts.NoticeDelivered(
             subscription=command.name,

@@ -1,4 +1,4 @@
-"""The words of notifications: how grave an event is, and what a target is."""
+"""Severities of events and kinds of targets."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ from typing import Final
 
 
 class Severity(StrEnum):
-    """How grave an event is."""
+    """The severity of an event."""
 
     INFO = "info"
-    """Something happened as it should."""
+    """Something happened as expected."""
     WARNING = "warning"
-    """Somebody should look at it today."""
+    """A person should look at it today."""
     CRITICAL = "critical"
-    """Somebody should look at it now."""
+    """A person should look at it now."""
 
 
 RANKS: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
 
 class TargetKind(StrEnum):
-    """What a subscription sends to."""
+    """The kind of system that a subscription sends to."""
 
     WEBHOOK = "webhook"
     """A signed request to a URL, for a program: Standard Webhooks and CloudEvents."""
@@ -37,7 +37,7 @@ class TargetKind(StrEnum):
     """A mail, by the SMTP server of the settings."""
 
 
-SIGNED: Final = frozenset({TargetKind.WEBHOOK})  # messages carry a signature, by a secret of ours
-# For people: more than DIGEST_MIN waiting messages become one.
+SIGNED: Final = frozenset({TargetKind.WEBHOOK})  # messages are signed with a secret
+# Targets for people: more than DIGEST_MIN waiting messages become one digest.
 IN_DIGESTS: Final = frozenset({TargetKind.SLACK, TargetKind.TEAMS, TargetKind.MAIL})
 DIGEST_MIN: Final = 20

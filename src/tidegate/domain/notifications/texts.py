@@ -1,4 +1,4 @@
-"""A notice in words: one line as the title, some sentences, and the command to run next."""
+"""The text of a notice: a title, a few sentences, and the command to run next."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ MINUTE, HOUR, DAY = 60, 3_600, 86_400
 
 
 def title_of(notice: notices.Notice, actor: str = "") -> str:
-    """What happened, in one line: a sign, where, what. ``actor``: who asks for it, by name."""
+    """One line: a symbol, the scope, the event. ``actor``: the name of the requester."""
     if notice.event == "request.made":
         return _of(notice, "?", f"{actor or 'an operator'} asks to {_asks(notice)}")
     return _TITLES[notice.event](notice)
 
 
 def sentences_of(notice: notices.Notice, actor: str) -> tuple[str, ...]:
-    """Why it happened, what it means, who did it. ``actor``: the name of who did it, or empty."""
+    """Sentences about the cause, the effect and the actor, by name. ``actor`` may be empty."""
     found = [*_why(notice), *_effect(notice)]
     if actor and notice.automatic:
         by = f"By {notice.automatic}, which {actor} switched on"
@@ -32,7 +32,7 @@ def sentences_of(notice: notices.Notice, actor: str) -> tuple[str, ...]:
 
 
 def verbs_of(notice: notices.Notice) -> tuple[str, ...]:
-    """What to run next."""
+    """The commands to run next."""
     if notice.rollout_id:
         if notice.severity is states.Severity.INFO:
             return ()
@@ -61,7 +61,7 @@ def count_of(number: int, noun: str) -> str:
 
 
 def duration_text(took: timedelta) -> str:
-    """A time in its largest units."""
+    """A duration in its largest units."""
     seconds = max(0, int(took.total_seconds()))
     if seconds < MINUTE:
         return f"{seconds} s"
@@ -112,7 +112,7 @@ def _emergency(notice: notices.Notice) -> str:
 
 
 def _asks(notice: notices.Notice) -> str:
-    """What a request asks for, where the channel is named before it."""
+    """What a request is for, without the channel, which is named before it."""
     asks = notice.asks or "do something"
     return asks.replace(f" on {notice.channel}", "", 1)
 

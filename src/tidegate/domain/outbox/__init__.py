@@ -1,12 +1,12 @@
-"""The outbox: effects outside, requested in the commit that needs them, attempted after it.
+"""The outbox: effects outside that a commit requests and the worker carries out after it.
 
 names               ids and idempotency keys
-redaction           what may be written, and what an error may say
-facts               what happens; ``request_intent`` adds an intent to the facts of another slice
+redaction           which texts may be stored
+facts               the events; ``request_intent`` adds an intent to the facts of another slice
 states              the states of intents and of drift
 rows, folds         intents, deliveries, queues, drifts
-slices              request, record an attempt, redrive
-reconciliation      what an observation of the outside means
+slices              request, record an attempt, redrive, cancel
+reconciliation      compare external systems with the newest intents
 documents           an intent and its attempts as one document
-refusals            what a request is refused with
+refusals            the errors
 """

@@ -1,4 +1,4 @@
-"""An intent and what became of it as one document: for those who look, not for decisions."""
+"""An intent and its delivery as one document, for display only."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.kernel import codec, model
 
 
 class OutboxDocument(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """An outbox record: the intent as it was written, the rest from its attempts."""
+    """An outbox record: the intent as it was written, and the result of its attempts."""
 
     id: str
     scope: str
@@ -22,7 +22,7 @@ class OutboxDocument(Struct, frozen=True, omit_defaults=True, rename="camel", kw
     state: states.IntentState
     attempts: int
     updated_at: datetime
-    version: model.Position  # of the delivery: where the last thing happened to it
+    version: model.Position  # of the delivery's row
     next_attempt_at: datetime | None = None
     last_error: str | None = None
     superseded_by: str | None = None

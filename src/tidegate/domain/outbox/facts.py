@@ -1,4 +1,4 @@
-"""What happens in an outbox. All facts of a scope stand in its partition, in their order."""
+"""The facts of the outbox. All facts of a scope are in its partition, in order."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tidegate.kernel import model, tags, vocabulary
 
 
 class OutboxFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What all of them say: in which scope."""
+    """The common field: the scope."""
 
     scope: Annotated[str, tags.Partition()]
 
 
 class IntentRequested(OutboxFact, frozen=True, kw_only=True):
-    """An effect outside was asked for. It says nothing about whether it happened.
+    """An effect outside was requested. This does not say whether it happened.
 
-    Made by ``request_intent`` alone, which keeps secrets out.
+    Only ``request_intent`` makes it, because that keeps secrets out.
     """
 
     operation: str
@@ -28,7 +28,7 @@ class IntentRequested(OutboxFact, frozen=True, kw_only=True):
     command_id: Annotated[str, tags.Untagged()]
     idempotency_key: str
     requested_state: states.RequestedState
-    version: int  # of the registry's row: later intents of a scope have a higher one
+    version: int  # of the registry's row; it grows with each intent of a scope
     created_at: datetime
 
     @property
@@ -37,42 +37,42 @@ class IntentRequested(OutboxFact, frozen=True, kw_only=True):
 
 
 class IntentFact(OutboxFact, frozen=True, kw_only=True):
-    """Something became of an intent."""
+    """The common fields of facts about one intent."""
 
     intent_id: Annotated[str, tags.Untagged()]
 
 
 class IntentSuperseded(IntentFact, frozen=True, kw_only=True):
-    """A newer intent of the same operation came before this one was done."""
+    """A newer intent of the same operation was requested before this one was done."""
 
     by_intent_id: Annotated[str, tags.Untagged()]
 
 
 class AttemptSucceeded(IntentFact, frozen=True, kw_only=True):
-    """The effect stands: the target said so, or it was observed there."""
+    """The effect happened: the target confirmed it, or it was observed there."""
 
     attempt: int
     detail: str = ""  # redacted
-    observed: bool = False  # found there by the reconciler, not reported by an attempt
+    observed: bool = False  # found by the reconciler, not reported by an attempt
 
 
 class AttemptFailed(IntentFact, frozen=True, kw_only=True):
-    """An attempt did not succeed; it may have had its effect all the same."""
+    """An attempt failed. It may have had its effect nevertheless."""
 
     attempt: int
     error: str  # redacted
-    next_attempt_at: datetime | None = None  # None: there will be none
+    next_attempt_at: datetime | None = None  # None: there is no further attempt
 
 
 class IntentDied(IntentFact, frozen=True, kw_only=True):
-    """Nobody will attempt it again until an operator says so."""
+    """The intent is a dead letter: it is not attempted again until an operator redrives it."""
 
     attempts: int
     reason: str
 
 
 class IntentRedriven(IntentFact, frozen=True, kw_only=True):
-    """It is to be attempted again, under the same key."""
+    """A dead letter is attempted again with the same idempotency key."""
 
     by: str
     reason: str
@@ -80,9 +80,9 @@ class IntentRedriven(IntentFact, frozen=True, kw_only=True):
 
 
 class IntentCancelled(IntentFact, frozen=True, kw_only=True):
-    """An operator wants it no more: it is not attempted again, and what waits behind it goes on.
+    """An operator cancelled the intent: it is not attempted again, and the next one is due.
 
-    What an attempt did before that stands outside; nothing is undone.
+    Effects of earlier attempts are not undone.
     """
 
     by: str
@@ -90,23 +90,23 @@ class IntentCancelled(IntentFact, frozen=True, kw_only=True):
 
 
 class ReconciliationFact(OutboxFact, frozen=True, kw_only=True):
-    """The world was looked at. None of these moves a pin or its confidence."""
+    """A result of the reconciler. None of them changes a pin or its confidence."""
 
     subject: str  # an operation, or ACTUAL: the registry's own row
     finding: states.ReconciliationFinding
-    signature: str  # of what was seen: a second look at the same thing says nothing new
+    signature: str  # of the observation; the same observation is recorded once
 
 
 class DriftDetected(ReconciliationFact, frozen=True, kw_only=True):
-    """What is outside is not what was done there."""
+    """The external state differs from what was applied there."""
 
 
 class DriftRepaired(ReconciliationFact, frozen=True, kw_only=True):
-    """What is outside is again what was asked for."""
+    """The external state is as requested again."""
 
 
 class ReconciliationRefused(ReconciliationFact, frozen=True, kw_only=True):
-    """The evidence conflicts with ours: nothing is done about it until an operator looks."""
+    """The observation conflicts with the log. Nothing is repaired until an operator decides."""
 
 
 Outcome = AttemptSucceeded | AttemptFailed | IntentDied
@@ -124,10 +124,10 @@ def request_intent(
     state: states.RequestedState | dict[str, Any],
     now: datetime,
 ) -> IntentRequested:
-    """The intent to have ``operation`` done outside, for the commit of the change that owes it.
+    """Build the intent to have ``operation`` done outside, for the commit of a change.
 
-    ``version`` is that of the registry's row after the change. Whoever decides the change adds the
-    fact to its own; that an older intent is superseded follows in the same commit.
+    ``version`` is that of the registry's row after the change. The slice that decides the change
+    adds this fact to its own. An older intent is superseded in the same commit.
 
     Raises:
         SecretRefused, InvalidInput, LimitExceeded.

@@ -1,12 +1,12 @@
-"""How the facts of an outbox become its rows.
+"""The folds of the outbox.
 
-    IntentRequested ──▶ queue machine ──▶ IntentSuperseded, for the one that it replaces
+    IntentRequested ──▶ queue machine ──▶ IntentSuperseded, for the intent that it replaces
 
-A delivery accepts exactly the edges drawn here, so a fact that makes no sense never gets in:
+A delivery accepts only these transitions:
 
     pending ──▶ done            done ──▶ pending       by a redrive
        ├──▶ dead                dead ──▶ pending, done, cancelled
-       ├──▶ superseded          an outcome that comes late is kept and leaves it superseded
+       ├──▶ superseded          a late result is stored, but the state stays superseded
        └──▶ cancelled           or cancelled
 """
 
@@ -20,7 +20,7 @@ from tidegate.domain.outbox import facts, refusals, rows, states
 from tidegate.errors import IllegalTransition
 from tidegate.kernel import folds, model
 
-OPERATIONS_MAX = 32  # that one scope ever asks for; its queue holds at most one intent of each
+OPERATIONS_MAX = 32  # different ones of a scope; its queue has at most one intent of each
 
 PROGRESS = (
     facts.IntentSuperseded,
@@ -96,7 +96,7 @@ def step_delivery(
                 next_attempt_at=fact.next_attempt_at,
                 last_error=fact.error,
             )
-        # It happened while nobody wanted it any more: true, but it changes no state.
+        # It happened after the intent was superseded or cancelled, so it changes no state.
         case (
             (states.IntentState.SUPERSEDED | states.IntentState.CANCELLED),
             (facts.AttemptSucceeded() | facts.AttemptFailed()),

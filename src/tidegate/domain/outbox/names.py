@@ -1,11 +1,11 @@
-"""What things of the outbox are called: intents, their idempotency keys, and the names in them.
+"""The ids and idempotency keys of intents.
 
     RELEASE#web-stable/OUTBOX#lambda_alias_update#web.2#c1     the id of an intent
     web-stable:web.2:lambda_alias_update:7                     its key: scope, release, operation,
                                                                version of the registry row
 
-The key is made of what was decided: the same at every attempt, another one when the same release
-is promoted again. No name holds a colon, so a key has one reading.
+The key depends only on the decision. It is the same for every attempt, and another one when the
+same release is promoted again. No name contains a colon, so a key can be parsed in only one way.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAMES: Final = {
 
 
 class IdempotencyKey(Struct, frozen=True):
-    """The key of an effect, taken apart."""
+    """The parts of an effect's idempotency key."""
 
     scope: str
     release_id: str
@@ -57,7 +57,7 @@ def idempotency_key(scope: str, release_id: str, operation: str, version: int) -
 
 
 def parse_key(text: str) -> IdempotencyKey | None:
-    """The key that this text is; None if we never wrote it."""
+    """Parse a key; None if it is not one of ours."""
     scope, _, rest = text.partition(":")
     release_id, _, rest = rest.partition(":")
     operation, _, version = rest.partition(":")
@@ -69,7 +69,7 @@ def parse_key(text: str) -> IdempotencyKey | None:
 
 
 def row_id(scope: str, sort_key: str = "") -> str:
-    """The id of a scope's row with this sort key, or the beginning of several."""
+    """The id of a scope's row with this sort key, or a prefix of several."""
     return f"RELEASE#{scope}/{sort_key}"
 
 
@@ -78,7 +78,7 @@ def intent_id(scope: str, operation: str, release_id: str, command_id: str) -> s
 
 
 def scope_of_intent(intent_id: str) -> str:
-    """The scope in the id of an intent. Raises: NotFound: no intent has such an id."""
+    """The scope in the id of an intent. Raises: NotFound: it is not the id of an intent."""
     prefix, _, rest = intent_id.partition("#")
     scope, slash, _ = rest.partition("/")
     if prefix != "RELEASE" or not slash or not scope:

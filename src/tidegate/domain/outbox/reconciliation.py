@@ -1,7 +1,8 @@
-"""What a look at the world means: confirmed, adrift, or in conflict with what we know.
+"""Reconciliation: compare an observed external state with what was requested.
 
-A look moves no pin and lowers no confidence. It completes an intent whose success was never
-heard of, has one repeated where that is safe, and refuses to choose where the evidence conflicts.
+An observation never moves a pin or lowers its confidence. It completes an intent whose success was
+not reported, requests a repetition where that is safe, and refuses to decide if it conflicts with
+the log.
 """
 
 from __future__ import annotations
@@ -16,23 +17,23 @@ import msgspec
 from tidegate.domain.outbox import facts, names, redaction, rows as outbox_rows, slices, states
 from tidegate.kernel import codec, model, slices as kernel_slices
 
-RECONCILER = "reconciler"  # as the one who has an intent repeated
+RECONCILER = "reconciler"  # as the actor who redrives an intent
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """What the external system says about one operation of a scope. Data, never authority."""
+    """The state that an external system reports for one operation of a scope. Never authority."""
 
-    idempotency_key: str = ""  # of the effect that it applied last; "": it knows of none
-    state: dict[str, str] = msgspec.field(default_factory=dict)  # in the words of a requested state
+    idempotency_key: str = ""  # of the effect that it applied last; "": none
+    state: dict[str, str] = msgspec.field(default_factory=dict)  # fields of a requested state
 
     @property
     def signature(self) -> str:
-        """By which a second look at the same thing is known."""
+        """The hash by which a repeated observation is recognised."""
         return sha256(codec.encode(self)).hexdigest()[:32]
 
 
 def redact_observation(observation: Observation) -> dict[str, Any]:
-    """What of an observation may be kept: the members of a requested state, and no secret."""
+    """The part of an observation that may be stored: fields of a requested state, no secrets."""
     state = {
         name: observation.state[name]
         for name in sorted(redaction.MEMBERS & observation.state.keys())
@@ -44,7 +45,7 @@ def redact_observation(observation: Observation) -> dict[str, Any]:
 
 
 def _plain(text: str) -> str:
-    """It came from outside, so it is held to what an outbox may hold."""
+    """Replace a text from outside that an outbox may not store."""
     printable = (
         text.isprintable() and len(text.encode(errors="replace")) <= redaction.VALUE_BYTES_MAX
     )
@@ -52,7 +53,7 @@ def _plain(text: str) -> str:
 
 
 def judge(intent: outbox_rows.Intent, observation: Observation) -> states.ReconciliationFinding:
-    """How what was seen relates to the newest intent of its operation."""
+    """Compare an observation with the newest intent of its operation."""
     wanted = msgspec.to_builtins(intent.requested_state)
     differs = any(wanted.get(name, value) != value for name, value in observation.state.items())
     seen = observation.idempotency_key
@@ -75,18 +76,18 @@ def judge(intent: outbox_rows.Intent, observation: Observation) -> states.Reconc
 
 
 class ReconcileEffect(msgspec.Struct, frozen=True, kw_only=True):
-    """Say what a look at the newest intent of an operation found."""
+    """Record an observation of the newest intent's effect."""
 
     scope: str
     operation: str
     intent_id: str
     finding: states.ReconciliationFinding
     signature: str
-    repairable: bool  # the registry stands as its history says, and wants what the intent wants
+    repairable: bool  # the registry's row matches its history and the intent
 
 
 class ReconcileActual(msgspec.Struct, frozen=True, kw_only=True):
-    """Say whether the registry's row of a scope is what its history says."""
+    """Record whether the registry's row of a scope matches its history."""
 
     scope: str
     differs: bool
@@ -105,9 +106,9 @@ def decide_effect(
     drift, queue, delivery = rows
     delivery = slices.demand_delivery(delivery, command.scope, command.intent_id)
     if not slices.is_newest(queue, command.operation, command.intent_id):
-        return ()  # something newer was asked for since the look: the next look is at that
+        return ()  # a newer intent was requested since; the next observation is about that
     if delivery.state is states.IntentState.CANCELLED:
-        return ()  # nothing is wanted, so nothing that is there differs from it
+        return ()  # nothing is requested, so nothing can differ
     match command.finding, delivery.state:
         case states.ReconciliationFinding.CONFIRMED, _:
             return (*_completed(delivery, command), *_repaired(drift, command))
@@ -122,7 +123,7 @@ def decide_effect(
                 return (*detected, _redriven(command, now))
             return detected
         case _:
-            return ()  # pending: the worker is at it; dead: it is shown as such
+            return ()  # pending: the worker tries it; dead: shown as a dead letter
 
 
 def _completed(
@@ -157,7 +158,7 @@ def decide_actual(
     (drift,) = rows
     if not command.differs:
         return _closed(drift, command.scope, outbox_rows.ACTUAL, command.signature)
-    if drift is not None and drift.says(command.signature):
+    if drift is not None and drift.is_open_with(command.signature):
         return ()
     return (
         facts.ReconciliationRefused(
@@ -172,15 +173,15 @@ def decide_actual(
 def _said(
     drift: outbox_rows.Drift | None, command: ReconcileEffect, kind: Any
 ) -> tuple[msgspec.Struct, ...]:
-    if drift is not None and drift.says(command.signature):
+    if drift is not None and drift.is_open_with(command.signature):
         return ()
-    said: msgspec.Struct = kind(
+    fact: msgspec.Struct = kind(
         scope=command.scope,
         subject=command.operation,
         finding=command.finding,
         signature=command.signature,
     )
-    return (said,)
+    return (fact,)
 
 
 def _repaired(

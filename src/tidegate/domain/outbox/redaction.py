@@ -1,8 +1,8 @@
-"""What may be written into an outbox, and what an error from outside may say. Both by allow-list.
+"""Keep secrets out of the outbox, by allow-lists for requested states and for errors.
 
-Outbox rows and facts stay for ever and are shown to many: no credential, key material or decrypted
-value gets in. A requested state has declared members and no others, and none of their values may
-look like a secret. Of an error only plain words and small numbers are kept.
+Outbox rows and facts are kept for ever and shown to many people, so they must not contain
+credentials, key material or decrypted values. A requested state has only declared fields, and none
+of their values may look like a secret. Of an error only plain words and small numbers are kept.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SECRET_NAMES = re.compile(
     r"|authorization|bearer|cookie|session|signature|plaintext|kms|\bkeys?\b",
     re.IGNORECASE,
 )
-# Formats that issue recognisable credentials, and key material as it is usually written.
+# Credentials with a recognisable format, and key material in its usual notations.
 _SECRETS = re.compile(
     r"-----BEGIN|\b(AKIA|ASIA|AROA)[A-Z0-9]{12,}|\bgh[pousr]_\w{16,}|\bglpat-|\bxox[abprs]-"
     r"|\bsk[-_](live|test|proj)[-_]|\btg_\w{16,}|\bAIza[\w-]{20,}"
@@ -43,7 +43,7 @@ _SECRETS = re.compile(
 )
 _DIGEST = re.compile(r"(sha256|sha512|blake3):[0-9a-f]{32,128}|[0-9a-f]{32,128}")
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@~/-]*")
-# Longer runs of letters and digits without a break are not names but material.
+# Runs of letters and digits of at least this length are key material, not names.
 RUN_CHARS_MIN = 24
 _RUN = re.compile(r"[A-Za-z0-9+/]+")
 _SEGMENT = re.compile(r"[A-Za-z0-9]+")
@@ -57,24 +57,23 @@ _JSON_OBJECT = re.compile(r"\beyJ[\w-]{8}")
 _WORD = re.compile(r"[A-Za-z]{1,20}(?:['-][A-Za-z]{1,20}){0,3}")
 _NUMBER = re.compile(r"[0-9]{1,5}(?:\.[0-9]{1,3})?%?")
 _EDGES = "()[]{}<>\"'`.,:;!?"
-_LINKS = frozenset({"is", "was", "=", "of", "for", "the"})  # the secret comes after them
+_LINKS = frozenset({"is", "was", "=", "of", "for", "the"})  # words between a name and its secret
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a member called so is taken for a secret, whatever it holds."""
+    """Whether a field with this name counts as a secret, whatever its value."""
     return _SECRET_NAMES.search(name) is not None
 
 
 def is_secret(text: str) -> bool:
-    """Whether the text looks like a credential or key material, wherever it stands."""
+    """Whether the text contains something that looks like a credential or key material."""
     return _SECRETS.search(text) is not None or _has_material(text) or _has_signed_token(text)
 
 
 def _has_material(text: str) -> bool:
-    """Whether some long run has a segment with both a digit and a capital in it.
+    """Whether some long run has a segment that contains both a digit and a capital letter.
 
-    Runs, and segments in a run, do not overlap: every character is looked at a fixed number of
-    times, however long the text is.
+    Runs, and segments in a run, do not overlap, so this takes linear time.
     """
     return any(
         _DIGIT.search(segment) is not None and _CAPITAL.search(segment) is not None
@@ -83,7 +82,7 @@ def _has_material(text: str) -> bool:
 
 
 def _material(text: str) -> Iterator[str]:
-    """The segments of long runs that begin far enough from the end of their run."""
+    """The segments of long runs, without those too close to the end of their run."""
     for run in _RUN.finditer(text):
         last = run.end() - RUN_CHARS_MIN
         if last < run.start():
@@ -112,11 +111,11 @@ decoders.build(states.RequestedState)
 
 
 def check_requested_state(content: states.RequestedState | dict[str, Any]) -> states.RequestedState:
-    """The state, if all of it may be written.
+    """Return the requested state if all of it may be stored.
 
     Raises:
-        SecretRefused: it is, or is called, something that must not be there.
-        InvalidInput, LimitExceeded: a member that a requested state does not have, or no text.
+        SecretRefused: a value or the name of a field looks like a secret.
+        InvalidInput, LimitExceeded: a field is unknown, or its value is not a text.
     """
     if isinstance(content, dict):
         _check_members(content)
@@ -150,7 +149,7 @@ def _check_value(field: str, member: str, value: str) -> None:
     if is_secret(value):
         raise refusals.SecretRefused(f"requestedState.{member}")
     if field == "digest" or not _PLAIN.fullmatch(value):
-        # Not echoed: what is not a name may be anything.
+        # The value is not echoed, because it may be anything.
         raise InvalidInput(f"requestedState.{member} is not of its form", field=member)
 
 
@@ -158,10 +157,10 @@ def _check_value(field: str, member: str, value: str) -> None:
 
 
 def redact(error: str) -> str:
-    """What of an error may be stored and shown: words and small numbers.
+    """Redact an error so that it may be stored and shown: only words and small numbers stay.
 
-    Anything else, and whatever follows a word that announces a secret, is blanked: names of hosts
-    and files, addresses, tokens, pairs with an equals sign.
+    Everything else is blanked: names of hosts and files, addresses, tokens, pairs with an equals
+    sign, and everything that follows a word that announces a secret.
     """
     text = " ".join(_kept(error[: 8 * ERROR_CHARS_MAX]))
     return text if len(text) <= ERROR_CHARS_MAX else text[: ERROR_CHARS_MAX - 1] + "…"

@@ -1,4 +1,4 @@
-"""What a request about the outbox is refused with."""
+"""The errors of requests about the outbox."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tidegate import errors
 
 
 class SecretRefused(errors.Invalid):
-    """An outbox holds no credentials, key material or decrypted values; name what is wanted."""
+    """An outbox must not hold credentials, key material or decrypted values; name them instead."""
 
     code = "secret_refused"
 
@@ -15,13 +15,13 @@ class SecretRefused(errors.Invalid):
 
 
 class NewerIntent(errors.Refused):
-    """A newer intent of this operation exists; to do the older one again would undo it."""
+    """A newer intent of this operation exists; redriving the older one would undo it."""
 
     code = "newer_intent"
 
 
 class IntentExists(errors.ConditionFailed):
-    """The outbox has this intent already; it is written once."""
+    """The outbox already has this intent."""
 
     code = "intent_exists"
 

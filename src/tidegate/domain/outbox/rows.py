@@ -1,13 +1,13 @@
-"""The rows of an outbox: what was asked for, what became of it, and what is due in a scope.
+"""The rows of the outbox: intents, their deliveries, the queue of each scope, and drift.
 
     outbox               one per intent, written once, never read as authority
-    outbox_deliveries    beside it, same id: state, attempts, last error
-    outbox_queues        one per scope: its pending intents in order; the first is due when the
-                         row says so, the others wait behind it
-    outbox_drifts        one per scope and operation that was found to be otherwise outside
+    outbox_deliveries    one per intent, with the same id: state, attempts, last error
+    outbox_queues        one per scope: its pending intents in order, and when the first is due;
+                         the others wait for it
+    outbox_drifts        one per scope and operation whose external state differed
 
-Folds alone write them. A scope has at most one pending intent per operation, because a newer one
-supersedes it: so a queue stays small.
+Only folds write them. A scope has at most one pending intent per operation, because a newer one
+supersedes it. So a queue stays small.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Intent(Struct, frozen=True, rename="camel"):
 
 
 class Delivery(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """What became of an intent so far."""
+    """The state of an intent and the results of its attempts."""
 
     scope: str
     operation: str
     state: states.IntentState
     updated_at: datetime
     attempts: int = 0
-    forgiven: int = 0  # attempts before the last redrive, which do not count towards the limit
+    forgiven: int = 0  # attempts before the last redrive; they do not count towards the limit
     next_attempt_at: datetime | None = None
     last_error: str | None = None  # redacted
     superseded_by: str | None = None
@@ -58,7 +58,7 @@ class QueuedIntent(Struct, frozen=True, rename="camel"):
 
 
 class Queue(Struct, frozen=True, omit_defaults=True, rename="camel"):
-    """The pending intents of a scope in the order in which they were asked for."""
+    """The pending intents of a scope in the order of their requests."""
 
     scope: str
     waiting: tuple[QueuedIntent, ...] = ()
@@ -67,7 +67,7 @@ class Queue(Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class Drift(Struct, frozen=True, rename="camel"):
-    """The last thing that the reconciler had to say."""
+    """The last finding of the reconciler."""
 
     scope: str
     subject: str
@@ -76,8 +76,8 @@ class Drift(Struct, frozen=True, rename="camel"):
     signature: str
     updated_at: datetime
 
-    def says(self, signature: str) -> bool:
-        """Whether exactly this was found before, and still stands open."""
+    def is_open_with(self, signature: str) -> bool:
+        """Whether exactly this was found before and is still open."""
         return self.state is not states.DriftState.REPAIRED and self.signature == signature
 
 

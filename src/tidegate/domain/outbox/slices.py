@@ -1,8 +1,8 @@
-"""The verbs on intents: ask for an effect, say what became of it, try it again, or give it up.
+"""The commands on intents: request an effect, record an attempt, redrive, cancel.
 
-attempt 1, 2, 3 … fails ──▶ wait 1 s, 2 s, 4 s … 5 min at most, each times a random share
-attempt 12 fails, or one that no repetition could mend ──▶ dead, until somebody redrives it
-an operator cancels what is pending or dead ──▶ never attempted again; the next in line is due
+attempt 1, 2, 3 … fails ──▶ wait 1 s, 2 s, 4 s … at most 5 min, each times a random share
+attempt 12 fails, or a failure is permanent ──▶ dead, until an operator redrives it
+an operator cancels a pending or dead intent ──▶ never attempted again; the next one is due
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tidegate.kernel import model, slices
 ATTEMPTS_MAX = 12
 BACK_OFF_SECONDS = 1
 BACK_OFF_SECONDS_MAX = 300
-DOUBLINGS_MAX = 16  # more would pass the longest wait anyway
+DOUBLINGS_MAX = 16  # more would exceed the longest wait anyway
 JITTER_MAX: Final = 1_000_000  # a share of the wait, in millionths: facts hold no floats
 REASON_BYTES_MAX = 1_024
 UNWANTED: Final = frozenset({states.IntentState.SUPERSEDED, states.IntentState.CANCELLED})
@@ -30,7 +30,7 @@ UNWANTED: Final = frozenset({states.IntentState.SUPERSEDED, states.IntentState.C
 
 
 class RequestEffect(Struct, frozen=True, kw_only=True):
-    """Ask for an effect by itself. A change that needs one adds ``request_intent`` to its facts."""
+    """Request an effect on its own. Other changes add ``request_intent`` to their facts."""
 
     scope: str
     operation: str
@@ -42,19 +42,19 @@ class RequestEffect(Struct, frozen=True, kw_only=True):
 
 
 class RecordAttempt(Struct, frozen=True, kw_only=True):
-    """Say what became of an attempt. ``jitter`` is tossed where the attempt was made."""
+    """Record the result of an attempt. The process that made it chooses ``jitter`` at random."""
 
     scope: str
     intent_id: str
     attempt: int
     succeeded: bool
-    detail: str = ""  # as the target said it; redacted before it is written
+    detail: str = ""  # the target's text; redacted before it is stored
     retryable: bool = True
     jitter: int = 0
 
 
 class RedriveIntent(Struct, frozen=True, kw_only=True):
-    """Attempt a dead intent again, from the first wait on, under the same key."""
+    """Retry a dead intent with the same idempotency key, beginning with the shortest wait."""
 
     scope: str
     intent_id: str
@@ -63,7 +63,7 @@ class RedriveIntent(Struct, frozen=True, kw_only=True):
 
 
 class CancelIntent(Struct, frozen=True, kw_only=True):
-    """Give up an intent that is pending or dead. It undoes nothing that an attempt did already."""
+    """Cancel a pending or dead intent. Effects of earlier attempts are not undone."""
 
     scope: str
     intent_id: str
@@ -75,10 +75,10 @@ class CancelIntent(Struct, frozen=True, kw_only=True):
 
 
 def back_off(attempt: int, jitter: int) -> timedelta:
-    """How long to wait after this attempt: doubled each time, capped, full jitter.
+    """The wait after this attempt: exponential backoff with a cap and full jitter.
 
     Raises:
-        InvalidInput: the jitter is no share of the whole.
+        InvalidInput: the jitter is out of range.
     """
     if not 0 <= jitter <= JITTER_MAX:
         raise InvalidInput(f"jitter is 0 … {JITTER_MAX} millionths, found {jitter}", field="jitter")
@@ -118,26 +118,29 @@ def decide_request(
 def decide_record(
     rows: tuple[outbox_rows.Delivery | None], command: RecordAttempt, now: datetime
 ) -> Sequence[Struct]:
-    """What the outcome means for the intent. Raises: NotFound, InvalidInput.
+    """The facts of an attempt. Raises: NotFound, InvalidInput.
 
-    Two workers may have made the same attempt, when a lease ran out under the first: a success
-    counts whenever it arrives while one is wanted, a failure that is known already says nothing.
+    Two workers may have made the same attempt if the first one's lease expired. A success always
+    counts while the intent is open; the second report of a failure is ignored.
     """
     delivery = demand_delivery(rows[0], command.scope, command.intent_id)
     known = command.attempt <= delivery.attempts
     if delivery.state is states.IntentState.DONE or (known and delivery.state in UNWANTED):
         return ()
     attempt = max(command.attempt, delivery.attempts) if known else delivery.attempts + 1
-    said = redaction.redact(command.detail)
+    detail_kept = redaction.redact(command.detail)
     if command.succeeded:
         return (
             facts.AttemptSucceeded(
-                scope=command.scope, intent_id=command.intent_id, attempt=attempt, detail=said
+                scope=command.scope,
+                intent_id=command.intent_id,
+                attempt=attempt,
+                detail=detail_kept,
             ),
         )
     if known or delivery.state is states.IntentState.DEAD:
         return ()
-    return _failed(delivery, command, attempt, said, now)
+    return _failed(delivery, command, attempt, detail_kept, now)
 
 
 def _failed(
@@ -219,14 +222,14 @@ def decide_cancel(
 def demand_delivery(
     delivery: outbox_rows.Delivery | None, scope: str, intent_id: str
 ) -> outbox_rows.Delivery:
-    """Raises: NotFound: there is no such intent in the scope."""
+    """Raises: NotFound: the scope has no such intent."""
     if delivery is None or delivery.scope != scope:
         raise NotFound(f"{scope} has no intent {intent_id}", intent_id=intent_id)
     return delivery
 
 
 def is_newest(queue: outbox_rows.Queue | None, operation: str, intent_id: str) -> bool:
-    """Whether nothing newer was asked of this operation."""
+    """Whether this is the newest intent of its operation."""
     return queue is not None and queue.newest.get(operation) == intent_id
 
 

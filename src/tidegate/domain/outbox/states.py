@@ -8,17 +8,17 @@ from msgspec import Struct
 
 
 class IntentState(StrEnum):
-    """Where an intent stands."""
+    """The state of an intent."""
 
     PENDING = "pending"
     DONE = "done"
-    DEAD = "dead"  # given up, and shown so
+    DEAD = "dead"  # given up: a dead letter
     SUPERSEDED = "superseded"
     CANCELLED = "cancelled"  # by an operator, with a reason
 
 
 class DriftState(StrEnum):
-    """What is known about the world and one operation."""
+    """Whether a drift of one operation is open."""
 
     OPEN = "open"
     REFUSED = "refused"
@@ -26,13 +26,13 @@ class DriftState(StrEnum):
 
 
 class ReconciliationFinding(StrEnum):
-    """What the reconciler saw outside, against what was asked for."""
+    """How the observed external state relates to the request."""
 
-    CONFIRMED = "confirmed"  # it is as the newest intent asks
-    MISSING = "missing"  # nothing of ours is there
-    BEHIND = "behind"  # an older intent of ours is there
-    CONFLICTING = "conflicting"  # something is there that we never asked for
-    ROW_DIFFERS = "row_differs"  # the registry's row is not what its history says
+    CONFIRMED = "confirmed"  # it is as the newest intent requests
+    MISSING = "missing"  # none of our effects is there
+    BEHIND = "behind"  # the effect of an older intent is there
+    CONFLICTING = "conflicting"  # something that we never requested is there
+    ROW_DIFFERS = "row_differs"  # the registry's row does not match its history
 
 
 class RequestedState(
@@ -43,7 +43,7 @@ class RequestedState(
     forbid_unknown_fields=True,
     kw_only=True,
 ):
-    """What the external system shall look like: a snapshot, never a credential to reach it."""
+    """The requested state of an external system. It never contains credentials."""
 
     release_id: str
     status: str = ""

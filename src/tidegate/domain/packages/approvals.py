@@ -1,9 +1,9 @@
-"""Proposal, review, publication: the only door from Proposed to Published.
+"""Proposal, review and publication: the only way from Proposed to Published.
 
-Four eyes: who proposed a revision or changed what it holds does not approve it. An approval names
-the digest that was looked at. The one that completes the repository's quorum publishes, in its
-commit. A lower quorum publishes nothing by itself: the next approval does, also one by a person who
-has approved before.
+Four eyes: the people who proposed a revision or changed its content cannot approve it. An approval
+names the digest that the approver saw. The approval that completes the repository's quorum
+publishes the revision in the same commit. Lowering the quorum publishes nothing by itself: the next
+approval does, even by a person who has approved before.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from tidegate.kernel import model, slices
 
 
 class ProposeRevision(revision_commands.StepCommand, frozen=True, kw_only=True):
-    """Draft → Proposed: ready for review; its content is frozen from here."""
+    """Draft → Proposed: ready for review. Its content is frozen from now on."""
 
 
 class WithdrawProposal(revision_commands.StepCommand, frozen=True, kw_only=True):
-    """Proposed → Draft, by who proposed it."""
+    """Proposed → Draft, by the proposer."""
 
 
 class RejectProposal(revision_commands.StepCommand, frozen=True, kw_only=True):
@@ -45,7 +45,9 @@ class ApproveRevision(revision_commands.StepCommand, frozen=True, kw_only=True):
 
 
 def rows_of_approval(command: ApproveRevision) -> tuple[model.Key, ...]:
-    """Numbers are given out per package: of two approvals at once the second decides again."""
+    """Reads the package's row, which assigns numbers. Of two approvals at once, the second one is
+    decided again.
+    """
     names.check_user(command.by)
     check_digest(command.digest)
     metadata.check_reason(command.reason, needed=False)
@@ -79,7 +81,7 @@ def decide_approval(
             f"{command.by} proposed or changed {revision.name}; another person must approve it",
             revision=revision.name,
         )
-    is_repeated = command.by in revision.approvals  # it does not count twice
+    is_repeated = command.by in revision.approvals  # counts once
     by, name, uid = command.by, revision.name, revision.uid
     digest = command.digest
     facts: tuple[Struct, ...] = ()

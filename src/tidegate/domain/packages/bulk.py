@@ -1,10 +1,11 @@
-"""A whole package at once: deleted by a plan, or imported with its numbers; all of it or nothing.
+"""A whole package at once: deleted by a plan, or imported with its numbers, all or nothing.
 
     plan_deletion ──▶ DeletePackage ──▶ every revision deleted, or every reason why not
     ImportPackage ──▶ revisions that were published elsewhere, under their own numbers
 
-Both are one commit, which bounds how much of a package they can take: an import may go on with the
-next revisions as long as nothing was made here, a longer package is deleted from its oldest on.
+Both are one commit, which limits how many revisions they can take. An import may continue with the
+next revisions as long as none was created here. Of a longer package, delete the oldest revisions
+first.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tidegate.domain.packages.metadata import check_metadata, check_uid
 from tidegate.errors import Forbidden, NotFound
 from tidegate.kernel import canonical_json, model, slices as kernel_slices
 
-# What fits into one commit of 100 storage items, sixteen levels deep, with releases and their pins.
+# What fits into one commit of 100 storage items, sixteen levels deep, with releases and pins.
 PLANNED_MAX = 5
 IMPORTED_MAX = 5
 SOURCE_BYTES_MAX = 1_024
@@ -41,14 +42,14 @@ SOURCE_BYTES_MAX = 1_024
 
 
 class PlannedDeletion(Struct, frozen=True):
-    """A revision of a plan, at the version at which it was looked at."""
+    """A revision of a plan and its version when the plan was made."""
 
     name: str
     version: model.Position
 
 
 class DeletePackage(Struct, frozen=True, kw_only=True):
-    """All revisions of a package, as a plan names them."""
+    """Delete all revisions of a package, as a plan lists them."""
 
     package: str  # with its repository: blueprints/networking/vpc
     by: str
@@ -118,7 +119,7 @@ def _reasons(
     repository: package_rows.Repository,
     by: str,
 ) -> Sequence[str]:
-    """Why this revision may not go, as its own deletion would be refused."""
+    """The reasons for which a deletion of this revision alone would be refused."""
     reasons = []
     state = lifecycle.parse_stored(revision.lifecycle)
     try:
@@ -134,7 +135,7 @@ def _reasons(
 def _deletions(
     found: Sequence[tuple[package_rows.Revision, package_rows.RevisionLinks]], by: str
 ) -> Sequence[package_facts.RevisionDeleted]:
-    """In the order of their numbers, so that each is the oldest when its turn comes."""
+    """The deletions in the order of their numbers, so that each revision is the oldest in turn."""
     ordered = sorted(found, key=lambda pair: pair[0].number)
     return [
         package_facts.RevisionDeleted(
@@ -175,12 +176,12 @@ class ImportedRevision(Struct, frozen=True, kw_only=True):
 
 
 class ImportPackage(Struct, frozen=True, kw_only=True):
-    """Published revisions of a package that is empty here, oldest first."""
+    """Import published revisions of a package that is empty here, oldest first."""
 
     repository: str
     package: str  # the path inside the repository
     by: str
-    source: str  # where they come from, for the audit trail
+    source: str  # where they come from, for the audit log
     revisions: tuple[ImportedRevision, ...]
 
     def place(self, revision: ImportedRevision) -> package_names.Identity:
@@ -265,15 +266,15 @@ def decide_import(
             raise refusals.AlreadyExists(
                 f"package revision {place.name} exists", revision=place.name
             )
-        facts += _published(place, revision, older)
+        facts += _import_facts(place, revision, older)
         older = package_facts.Numbered(place.name, revision.number)
     return facts
 
 
-def _published(
+def _import_facts(
     place: package_names.Identity, revision: ImportedRevision, older: package_facts.Numbered | None
 ) -> Sequence[Struct]:
-    """The life of a revision as far as it is known here: made, proposed, published."""
+    """The facts of an imported revision: created, proposed, published."""
     content = manifests.FileManifest(revision.files).content
     name, package, uid = place.name, place.package, revision.uid
     task = package_facts.Init(revision.description)

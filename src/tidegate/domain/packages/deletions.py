@@ -1,7 +1,8 @@
-"""The end of a revision: proposed first if it was published, never while others descend from it.
+"""Deleting a revision. A published one must be proposed for deletion first, and no revision is
+deleted while others descend from it.
 
-Finalizers hold it: then the deletion only sets a timestamp, once, and the removal of the last one
-deletes in its own commit. What is left is a tombstone, and the history.
+While a revision has finalizers, the deletion only sets a timestamp, once. The removal of the last
+finalizer then deletes the revision in the same commit. A tombstone and the history remain.
 """
 
 from __future__ import annotations
@@ -32,11 +33,13 @@ class RejectDeletion(revision_commands.StepCommand, frozen=True, kw_only=True):
 
 
 class DeleteRevision(revision_commands.RevisionCommand, frozen=True, kw_only=True):
-    """For good. The version is checked if it is given."""
+    """Delete a revision permanently. The version is checked if it is given."""
 
 
 def rows_of_deletion(command: DeleteRevision) -> tuple[model.Key, ...]:
-    """Its links tell who descends from it, so a clone beside this is seen or conflicts."""
+    """Reads the row with the revisions that descend from it, so that a clone at the same time is
+    either seen or conflicts.
+    """
     names.check_user(command.by)
     place = names.parse(command.name)
     return (
@@ -60,7 +63,7 @@ def decide_deletion(
     """Raises: DeletionNotProposed, ProposalProtected, SelfDeletion, StillReferenced."""
     revision, state = revision_commands.demand_revision(rows[0], command)
     if revision.deletion_timestamp is not None:
-        return ()  # under way: the timestamp stays what it is
+        return ()  # the deletion has begun; the timestamp does not change
     repository = revision_commands.demand_companion(rows[1], revision.name)
     package = revision_commands.demand_companion(rows[2], revision.name)
     links = revision_commands.demand_companion(rows[3], revision.name)
@@ -81,7 +84,7 @@ def deletion_facts(
     links: package_rows.RevisionLinks,
     by: str,
 ) -> Sequence[Struct]:
-    """The facts of a deletion that nothing holds up. Raises: StillReferenced."""
+    """The facts of a deletion that no finalizer delays. Raises: StillReferenced."""
     demand_unreferenced(links)
     deleted = facts.RevisionDeleted(
         revision.name,
@@ -116,7 +119,7 @@ def demand_deletable(
         raise refusals.ProposalProtected(
             f"{revision.name} is {state}; withdraw or reject it first", revision=revision.name
         )
-    # Where one person works alone there is nobody else to ask.
+    # With a quorum of 0 one person works alone, and nobody else could approve.
     guarded = repository.deployment and repository.quorum > 0
     if (
         guarded

@@ -14,7 +14,7 @@ from tidegate.kernel.model import Position
 class MetadataPart(Struct, frozen=True, rename="camel"):
     name: str
     uid: str
-    resource_version: str  # opaque to clients: they send back what they saw
+    resource_version: str  # opaque to clients, who send it back
     creation_timestamp: datetime | None
     deletion_timestamp: datetime | None
     labels: dict[str, str]
@@ -38,7 +38,7 @@ class StatusPart(Struct, frozen=True, rename="camel"):
     proposed_by: str | None
     proposed_at: datetime | None
     approved_by: tuple[str, ...]
-    ready_to_publish: bool  # proposed, with enough approvals: the next one publishes it
+    ready_to_publish: bool  # proposed, with enough approvals; the next one publishes it
     published_by: str | None
     published_at: datetime | None
     self_approved: bool
@@ -48,7 +48,7 @@ class StatusPart(Struct, frozen=True, rename="camel"):
     content: Content
     upstream: facts.Lineage | None
     conditions: tuple[facts.Condition, ...]
-    created_by_name: str | None = None  # in lists; None: erased, or no person
+    created_by_name: str | None = None  # in lists; None: an erased user, or not a person
 
 
 class RevisionDocument(Struct, frozen=True):
@@ -63,9 +63,10 @@ def to_document(
     package: rows.PackageRow | None,
     repository: rows.Repository | None = None,
 ) -> RevisionDocument:
-    """The revision at this version of its row.
+    """The document of a revision at this version of its row.
 
-    Its package's row says which one is the latest, its repository's row how many must approve.
+    The package's row says which revision is the latest. The repository's row says how many people
+    must approve.
     """
     is_approved = repository is not None and len(row.approvals) >= repository.quorum
     latest = None if package is None else package.latest

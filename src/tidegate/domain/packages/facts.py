@@ -1,7 +1,7 @@
-"""What happens to repositories and package revisions. Facts name users by id, and hold no content.
+"""The facts about repositories and package revisions. They name users by id and hold no content.
 
-A revision's facts are found by its name; the steps of its lifecycle also by its package. ``uid``
-tells the incarnations of a name apart.
+A revision's facts are found by its name, and the steps of its lifecycle also by its package.
+``uid`` distinguishes revisions that had the same name one after another.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from tidegate.domain.content.manifests import Content
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.kernel import tags, vocabulary
 
-IMPORT = "import"  # as the one who did what an import brought
+IMPORT = "import"  # as the actor of everything that an import brought
 
 Name = Annotated[str, tags.Partition("revision")]
 Package = Annotated[str, tags.Cross("package")]  # with its repository: blueprints/networking/vpc
 
 
-# ── how a revision came to be ─────────────────────────────────────────────────────────────────────
+# ── the origin of a revision ──────────────────────────────────────────────────────────────────────
 
 
 class Strategy(StrEnum):
-    """How an upgrade brings a new upstream together with local changes."""
+    """How an upgrade merges a new upstream with local changes."""
 
-    THREE_WAY = "three-way"  # both sides' changes; where they meet, a conflict that is reported
-    COPY_MERGE = "copy-merge"  # both sides' changes; where they meet, upstream wins
-    FORCE_DELETE_REPLACE = "force-delete-replace"  # upstream as it is; local changes are lost
-    FAST_FORWARD = "fast-forward"  # upstream as it is, only if nothing was changed locally
+    THREE_WAY = "three-way"  # both sides' changes; a conflict is reported
+    COPY_MERGE = "copy-merge"  # both sides' changes; in a conflict, upstream wins
+    FORCE_DELETE_REPLACE = "force-delete-replace"  # upstream; local changes are lost
+    FAST_FORWARD = "fast-forward"  # upstream, only if nothing was changed locally
 
 
 class Init(Struct, frozen=True, tag="init", tag_field="type", omit_defaults=True):
-    """From nothing."""
+    """A new package without a source."""
 
     description: str = ""
     keywords: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Init(Struct, frozen=True, tag="init", tag_field="type", omit_defaults=True
 
 
 class Clone(Struct, frozen=True, tag="clone", tag_field="type"):
-    """A package of its own, from a published revision of another one."""
+    """A new package from a published revision of another one."""
 
     upstream: str
 
@@ -54,7 +54,7 @@ class Edit(Struct, frozen=True, tag="edit", tag_field="type"):
 
 
 class Upgrade(Struct, frozen=True, tag="upgrade", tag_field="type", rename="camel"):
-    """A published revision brought from the upstream that it descends from to a newer one."""
+    """The next revision of a package, moved from its upstream to a newer one."""
 
     old_upstream: str
     new_upstream: str
@@ -66,7 +66,7 @@ Task = Init | Clone | Edit | Upgrade
 
 
 class Lineage(Struct, frozen=True):
-    """A published revision that another one descends from, as it was then."""
+    """A published revision that another one descends from, as it was at that time."""
 
     name: str
     uid: str
@@ -78,7 +78,7 @@ class Lineage(Struct, frozen=True):
 
 
 class OwnerReference(Struct, frozen=True):
-    """Something that the revision belongs to. It informs; nothing is deleted on its behalf."""
+    """Something that the revision belongs to. It is information; deletion does not cascade."""
 
     kind: str
     id: str
@@ -89,7 +89,7 @@ class OwnerReference(Struct, frozen=True):
 
 
 class Metadata(Struct, frozen=True, omit_defaults=True):
-    """What may change in every state."""
+    """The fields that may change in every state."""
 
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
@@ -98,7 +98,7 @@ class Metadata(Struct, frozen=True, omit_defaults=True):
 
 
 class ConditionStatus(StrEnum):
-    """What is known about a condition."""
+    """The status of a condition."""
 
     TRUE = "True"
     FALSE = "False"
@@ -106,7 +106,7 @@ class ConditionStatus(StrEnum):
 
 
 class Condition(Struct, frozen=True, omit_defaults=True):
-    """What somebody found out about a revision, under a name that a readiness gate may ask for."""
+    """The result of a check of a revision, under a name that a readiness gate may require."""
 
     type: str
     status: ConditionStatus
@@ -150,25 +150,25 @@ class RepositoryDeleted(Struct, frozen=True):
 
 
 class PackageStarted(Struct, frozen=True):
-    """The package has a revision now, so its path is taken."""
+    """The package has its first revision, so its path is in use."""
 
     package: Annotated[str, tags.Partition()]
     by: str
 
 
 class PackageImported(Struct, frozen=True):
-    """Revisions that were published elsewhere came in with their numbers; facts by ``import``
-    tell of each.
+    """Revisions that were published elsewhere were imported with their numbers. Each has facts of
+    its own, by ``import``.
     """
 
     package: Annotated[str, tags.Partition()]
-    by: str  # whoever had them imported
-    source: str  # where they were
+    by: str  # the user who imported them
+    source: str  # where they came from
     revisions: int
 
 
 class PackageEmptied(Struct, frozen=True):
-    """Its last revision is gone: the path is free, its numbers stay used."""
+    """The last revision was deleted. The path is free, but its numbers are not reused."""
 
     package: Annotated[str, tags.Partition()]
     by: str
@@ -203,7 +203,7 @@ class RevisionTaskAdded(Struct, frozen=True, omit_defaults=True):
     uid: str
     by: str
     task: Task
-    former: Lineage | None  # what it descended from so far
+    former: Lineage | None  # what it descended from before
     upstream: Lineage | None
     warnings: tuple[str, ...] = ()
 
@@ -220,7 +220,7 @@ class RevisionConditionsChanged(Struct, frozen=True):
     uid: str
     by: str
     lifecycle: Lifecycle
-    digest: str  # of the content that was looked at
+    digest: str  # of the content that was checked
     conditions: tuple[Condition, ...]  # all of them
 
 
@@ -260,7 +260,9 @@ class ProposalRejected(Struct, frozen=True):
 
 
 class RevisionApproved(Struct, frozen=True):
-    """One approval of this content; behind the one that completes the quorum it is published."""
+    """One approval of this content. The one that completes the quorum is followed by
+    ``RevisionPublished``.
+    """
 
     name: Name
     package: Package
@@ -277,8 +279,8 @@ class RevisionPublished(Struct, frozen=True):
     by: str
     number: int
     digest: str
-    self_approved: bool  # the repository asks for nobody else's approval
-    older: Numbered | None  # what was the latest revision of the package
+    self_approved: bool  # the repository needs no approval by another person
+    older: Numbered | None  # the latest revision of the package before this one
 
 
 class RevisionDeletionProposed(Struct, frozen=True):
@@ -298,7 +300,7 @@ class RevisionDeletionRejected(Struct, frozen=True):
 
 
 class RevisionDeletionStarted(Struct, frozen=True):
-    """It is deleted when its last finalizer is removed."""
+    """The revision will be deleted when its last finalizer is removed."""
 
     name: Name
     package: Package

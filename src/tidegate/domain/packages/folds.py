@@ -1,4 +1,4 @@
-"""How the facts about packages become their rows."""
+"""The folds that compute the rows of packages from their facts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tidegate.domain.packages import facts, rows, states
 from tidegate.domain.packages.names import ancestors, parse
 from tidegate.kernel.folds import Fold
 
-CONTENT_CHANGED = "ContentChanged"  # why a condition is no longer known
+CONTENT_CHANGED = "ContentChanged"  # the reason of a condition that was reset
 
 
-DEPENDENTS_NAMED_MAX = 16  # in one row; all of them stand in revision_dependents
+DEPENDENTS_NAMED_MAX = 16  # in one row; revision_dependents has all of them
 
 
 def step_repository(
@@ -149,7 +149,7 @@ def step_revision(row: rows.Revision, fact: RevisionFact, now: datetime) -> rows
                 editors=(fact.by,),
             )
         case facts.RevisionContentReplaced(content=content):
-            conditions = tuple(map(_forgotten, row.conditions))
+            conditions = tuple(map(_reset_condition, row.conditions))
             return structs.replace(_edited(row, fact.by), content=content, conditions=conditions)
         case facts.RevisionTaskAdded(task=task, upstream=upstream):
             return structs.replace(
@@ -167,10 +167,10 @@ def step_revision(row: rows.Revision, fact: RevisionFact, now: datetime) -> rows
             return structs.replace(row, deletion_timestamp=now)
         case facts.RevisionDeleted():
             return None
-    return _moved(row, fact, now)
+    return _take_step(row, fact, now)
 
 
-def _moved(
+def _take_step(
     row: rows.Revision,
     fact: facts.RevisionProposed
     | facts.ProposalWithdrawn
@@ -217,8 +217,8 @@ def _edited(row: rows.Revision, by: str) -> rows.Revision:
     return row if by in row.editors else structs.replace(row, editors=(*row.editors, by))
 
 
-def _forgotten(condition: facts.Condition) -> facts.Condition:
-    """What was found out about other content is not known of this one."""
+def _reset_condition(condition: facts.Condition) -> facts.Condition:
+    """Reset a condition, because it was reported for other content."""
     return facts.Condition(condition.type, facts.ConditionStatus.UNKNOWN, CONTENT_CHANGED)
 
 
@@ -345,11 +345,11 @@ OwnerFact = facts.RevisionCreated | facts.RevisionMetadataChanged | facts.Revisi
 
 
 def owner_ids(fact: OwnerFact) -> tuple[str, ...]:
-    return tuple(rows.owner_prefix(key) + fact.name for key in _touched(fact))
+    return tuple(rows.owner_prefix(key) + fact.name for key in _changed_owner_keys(fact))
 
 
-def _touched(fact: OwnerFact) -> tuple[str, ...]:
-    """The keys of owners that came or went, each once."""
+def _changed_owner_keys(fact: OwnerFact) -> tuple[str, ...]:
+    """The keys of owners that were added or removed, each once."""
     match fact:
         case facts.RevisionCreated(metadata=metadata):
             return tuple(_keys(metadata.owner_references))
@@ -368,7 +368,7 @@ def _keys(owners: Iterable[facts.OwnerReference]) -> dict[str, None]:
 
 
 def start_owner(id: str, fact: OwnerFact) -> rows.RevisionOwner:
-    key = next(key for key in _touched(fact) if id.startswith(rows.owner_prefix(key)))
+    key = next(key for key in _changed_owner_keys(fact) if id.startswith(rows.owner_prefix(key)))
     return rows.RevisionOwner(key, fact.name)
 
 
@@ -391,7 +391,7 @@ revision_owners = Fold(
 
 
 class _NoTombstone(Struct, frozen=True):
-    """Before the deletion there is nothing; a fold wants a value to start from."""
+    """The value before the deletion, because a fold needs a value to start from."""
 
 
 def step_tombstone(row: _NoTombstone, fact: facts.RevisionDeleted, now: datetime) -> rows.Tombstone:

@@ -1,6 +1,6 @@
-"""What the log tells about a revision or a package, in order: who did what, when, and why.
+"""The timeline of a revision or a package from the log: who did what, when and why.
 
-For display alone: no decision reads it. It outlives deletions, because facts do.
+It is for display only; no decision reads it. It remains after deletions, because facts do.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tidegate.domain.packages import facts, rows, states
 from tidegate.kernel import model, tags
 from tidegate.kernel.vocabulary import Vocabulary
 
-# The words of the audit feed.
+# The actions as the audit log shows them.
 ACTIONS: dict[type[Struct], str] = {
     facts.RepositoryCreated: "Create-repository",
     facts.RepositoryChanged: "Change-repository",
@@ -40,7 +40,7 @@ ACTIONS: dict[type[Struct], str] = {
     facts.RevisionDeleted: "Delete",
 }
 
-# The state after a fact that does not tell it itself.
+# The state after a fact that does not carry it itself.
 _LIFECYCLES: dict[type[Struct], states.Lifecycle] = {
     facts.RevisionCreated: states.Lifecycle.DRAFT,
     facts.RevisionContentReplaced: states.Lifecycle.DRAFT,
@@ -65,7 +65,7 @@ class TimelineStep(Struct, frozen=True, rename="camel"):
     action: str
     name: str
     uid: str
-    lifecycle: str | None  # after it; none for a package
+    lifecycle: str | None  # after this step; None for a package
     task: facts.Task | None = None
     revision: int | None = None
     digest: str | None = None
@@ -74,33 +74,33 @@ class TimelineStep(Struct, frozen=True, rename="camel"):
 
 
 def history_of(name: str) -> model.Query:
-    """All that happened to a revision of this name, in all its incarnations."""
+    """The query for all events about revisions with this name, deleted ones included."""
     return _about("revision", rows.revision_key(name).id)
 
 
 def history_of_package(package: str) -> model.Query:
-    """The steps of the lifecycles of all revisions of a package."""
+    """The query for the lifecycle steps of all revisions of a package."""
     return _about("package", package)
 
 
 def history_of_repository(name: str) -> model.Query:
-    """How a repository was set up and changed."""
+    """The query for all events about a repository."""
     return _about("repository", name)
 
 
 def timeline(
     vocabulary: Vocabulary, events: Iterable[model.Event], uid: str | None = None
 ) -> tuple[TimelineStep, ...]:
-    """The events as steps, in order; those of one incarnation if its uid is given.
+    """The events as steps, in order; with a ``uid`` only those of that revision.
 
-    Each step stands for itself, so a long history may be read page by page.
+    Each step is independent of the others, so a long history can be read page by page.
     """
     steps = (_step(event, vocabulary.value(event)) for event in events)
     return tuple(step for step in steps if uid is None or step.uid == uid)
 
 
 def approvers(steps: Iterable[TimelineStep]) -> tuple[str, ...]:
-    """Who approved what was published: the approvals behind the last proposal."""
+    """The approvers of what was published: those after the last proposal."""
     found: list[str] = []
     for step in steps:
         if step.action == ACTIONS[facts.RevisionProposed]:

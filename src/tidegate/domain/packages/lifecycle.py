@@ -1,8 +1,8 @@
-"""The states of a package revision, as data: who goes where by which verb, what may change when.
+"""The lifecycle of a package revision as data: its transitions, and what may change in each state.
 
     Draft ◀──▶ Proposed ──▶ Published ◀──▶ DeletionProposed ──▶ (deleted)
 
-One table feeds the rules, the API, the command line, the docs and the tests.
+The rules, the API, the command line, the docs and the tests all use this one table.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tidegate.domain.packages import refusals, states
 
 
 class LifecycleVerb(StrEnum):
-    """What somebody does to a revision's lifecycle."""
+    """The commands that move a revision along its lifecycle."""
 
     PROPOSE = "propose"
     WITHDRAW = "withdraw"
@@ -33,7 +33,7 @@ class LifecycleEdge(NamedTuple):
     new: states.Lifecycle
     verb: LifecycleVerb
     needs_reason: bool = False
-    by_update: bool = True  # whether an update may ask for it; approval has a door of its own
+    by_update: bool = True  # whether an update may request it
 
     @property
     def permission(self) -> str:
@@ -42,7 +42,7 @@ class LifecycleEdge(NamedTuple):
 
 _D, _P, _PUBLISHED, _DP = states.Lifecycle
 
-# An update by the one who proposed is a withdrawal, by anybody else a rejection: see ``edge_of``.
+# An update by the proposer is a withdrawal, by anyone else a rejection: see ``edge_of``.
 EDGES: Final = (
     LifecycleEdge(_D, _P, LifecycleVerb.PROPOSE),
     LifecycleEdge(_P, _D, LifecycleVerb.WITHDRAW),
@@ -57,7 +57,7 @@ BY_VERB: Final[Mapping[LifecycleVerb, LifecycleEdge]] = MappingProxyType(
 
 
 class Operation(StrEnum):
-    """What a request may want to change: the rows of the mutability matrix."""
+    """What a request may change: the rows of the mutability matrix."""
 
     TASKS = "tasks"
     RESOURCES = "resources"
@@ -88,7 +88,7 @@ MUTABILITY: Final[Mapping[tuple[Operation, states.Lifecycle], bool]] = MappingPr
 
 
 def parse_initial(value: str) -> states.Lifecycle:
-    """The state that a new revision asks for; nothing said means Draft.
+    """Parse the state of a new revision; empty means Draft.
 
     Raises:
         LifecycleInvalidCreate, LifecycleUnsupported.
@@ -96,14 +96,14 @@ def parse_initial(value: str) -> states.Lifecycle:
     if value in ("", states.Lifecycle.DRAFT):
         return states.Lifecycle.DRAFT
     if value in states.PUBLISHED_STATES:
-        raise refusals.LifecycleInvalidCreate("Final")  # the word for both: docs/design/packages.md
+        raise refusals.LifecycleInvalidCreate("Final")  # for both: docs/design/packages.md
     if value == states.Lifecycle.PROPOSED:
         raise refusals.LifecycleInvalidCreate(value)
     raise refusals.LifecycleUnsupported(value)
 
 
 def parse_desired(value: str) -> states.Lifecycle:
-    """The state that an update asks for. Raises: LifecycleInvalidDesired."""
+    """Parse the state that an update requests. Raises: LifecycleInvalidDesired."""
     try:
         return states.Lifecycle(value)
     except ValueError:
@@ -111,7 +111,7 @@ def parse_desired(value: str) -> states.Lifecycle:
 
 
 def parse_stored(value: str) -> states.Lifecycle:
-    """The state that is stored. Raises: LifecycleInvalidOriginal."""
+    """Parse the stored state. Raises: LifecycleInvalidOriginal."""
     try:
         return states.Lifecycle(value)
     except ValueError:
@@ -119,12 +119,12 @@ def parse_stored(value: str) -> states.Lifecycle:
 
 
 def next_states(old: states.Lifecycle) -> tuple[states.Lifecycle, ...]:
-    """The states that can follow."""
+    """The states that can follow this one."""
     return tuple(dict.fromkeys(edge.new for edge in EDGES if edge.old is old))
 
 
 def edge_by_verb(old: states.Lifecycle, verb: LifecycleVerb) -> LifecycleEdge:
-    """The step that a verb takes from here. Raises: TransitionRefused."""
+    """The step that a verb takes from this state. Raises: TransitionRefused."""
     edge = BY_VERB[verb]
     if edge.old is not old:
         raise refusals.TransitionRefused(old, edge.new, next_states(old))
@@ -132,9 +132,9 @@ def edge_by_verb(old: states.Lifecycle, verb: LifecycleVerb) -> LifecycleEdge:
 
 
 def edge_of(old: states.Lifecycle, new: states.Lifecycle, *, own: bool) -> LifecycleEdge:
-    """The step that an update asks for by naming the next state.
+    """The step that an update requests by naming the next state.
 
-    ``own``: it comes from the one whose proposal it would undo. Raises: TransitionRefused.
+    ``own``: the caller made the proposal that the update would undo. Raises: TransitionRefused.
     """
     edges = [edge for edge in EDGES if (edge.old, edge.new) == (old, new)]
     if not edges:

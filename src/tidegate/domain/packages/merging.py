@@ -1,4 +1,4 @@
-"""Three revisions: how an upgrade brings a new upstream together with local changes."""
+"""The three-way merge of an upgrade: a new upstream with local changes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def merge(
     upstream: manifests.FileManifest,
     strategy: facts.Strategy = facts.Strategy.THREE_WAY,
 ) -> manifests.FileManifest:
-    """The content of an upgrade from ``base`` to ``upstream`` with what ``local`` changed.
+    """Merge the changes from ``base`` to ``local`` into ``upstream``.
 
     Raises:
-        UpgradeConflict: names every path on which the strategy does not choose.
+        UpgradeConflict: names every path for which the strategy makes no choice.
     """
     if strategy is facts.Strategy.FAST_FORWARD and (changes := differences.diff(base, local)):
         raise refusals.UpgradeConflict(change.path for change in changes)

@@ -1,4 +1,4 @@
-"""The form of what people attach to a revision: metadata, gates, conditions, reasons."""
+"""Validate what people attach to a revision: metadata, gates, conditions, reasons."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Who is who: repositories, package paths, workspaces, the dotted name of a revision.
+"""Names of repositories, packages and workspaces, and the dotted name of a revision.
 
     repository   package path      workspace        name
     blueprints   networking/vpc    v1          ──▶  blueprints.networking.vpc.v1
 
-A label holds no dot, so a name can be taken apart again: first the repository, last the workspace.
+A label contains no dot, so a name can be parsed: first the repository, last the workspace.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
 _USER = re.compile(r"[!-~]+")
 
 
-DEFAULT_REPOSITORY = "default"  # whose packages are called by their path alone (ADR-0008)
+DEFAULT_REPOSITORY = "default"  # its packages are named by their path alone (ADR-0008)
 
 
 class Identity(NamedTuple):
-    """A revision's place: what its dotted name says."""
+    """The parts of a revision's dotted name."""
 
     repository: str
     path: str
@@ -38,12 +38,12 @@ class Identity(NamedTuple):
 
     @property
     def package(self) -> str:
-        """The package over all repositories: ``blueprints/networking/vpc``."""
+        """The package with its repository: ``blueprints/networking/vpc``."""
         return f"{self.repository}/{self.path}"
 
 
 def identity(repository: str, path: str, workspace: str) -> Identity:
-    """The identity of these parts. Raises: InvalidName."""
+    """Validate these parts and build an identity. Raises: InvalidName."""
     check_label("a repository", repository)
     check_path(path)
     check_label("a workspace", workspace)
@@ -54,14 +54,14 @@ def identity(repository: str, path: str, workspace: str) -> Identity:
 
 
 def full_path(repository: str, path: str) -> str:
-    """The path of a package over all repositories. Raises: InvalidName."""
+    """The path of a package with its repository. Raises: InvalidName."""
     check_label("a repository", repository)
     check_path(path)
     return f"{repository}/{path}"
 
 
 def parse(name: str) -> Identity:
-    """The identity that a dotted name spells. Raises: InvalidName."""
+    """Parse a dotted name. Raises: InvalidName."""
     repository, *path, workspace = name.split(".") if name.count(".") > 1 else ("", "", "")
     try:
         return identity(repository, "/".join(path), workspace)
@@ -70,7 +70,7 @@ def parse(name: str) -> Identity:
 
 
 def check_label(what: str, text: str) -> None:
-    """A DNS-1123 label. Raises: InvalidName."""
+    """Check that the text is a DNS-1123 label. Raises: InvalidName."""
     if len(text) > LABEL_CHARS_MAX or not _LABEL.fullmatch(text):
         raise InvalidName(
             f"{what} is named by at most {LABEL_CHARS_MAX} of a-z, 0-9 and -, starting and ending "
@@ -80,7 +80,11 @@ def check_label(what: str, text: str) -> None:
 
 
 def check_path(path: str) -> None:
-    """A package path: labels between slashes, together no longer than one. Raises: InvalidName."""
+    """Check a package path: labels between slashes, together no longer than one label may be.
+
+    Raises:
+        InvalidName.
+    """
     segments = path.split("/")
     if len(segments) > PATH_DEPTH_MAX:
         raise InvalidName(f"a package path has at most {PATH_DEPTH_MAX} segments", name=path[:253])
@@ -90,12 +94,16 @@ def check_path(path: str) -> None:
 
 
 def check_user(by: str) -> None:
-    """A user id: facts name ids only, never a person's name. Raises: InvalidName."""
+    """Check that the text is a user id, because facts never hold a person's name.
+
+    Raises:
+        InvalidName.
+    """
     if len(by) > USER_CHARS_MAX or not _USER.fullmatch(by):
         raise InvalidName(f"a user id has 1 to {USER_CHARS_MAX} printable characters, no space")
 
 
 def ancestors(package: str) -> tuple[str, ...]:
-    """The packages that would lie above this one, outermost first: r/a and r/a/b of r/a/b/c."""
+    """The paths above this package, outermost first: r/a and r/a/b of r/a/b/c."""
     repository, *path = package.split("/")
     return tuple("/".join((repository, *path[:depth])) for depth in range(1, len(path)))

@@ -1,8 +1,7 @@
-"""Where a revision comes from: the sources of a task, what is taken from them, the lineage.
+"""The origin of a revision: the sources of its task, the content taken from them, its lineage.
 
-A revision descends from its upstream: a clone from what it cloned, an edit from what its source
-descends from, an upgrade from the new upstream. As long as it lives, its upstream cannot be
-deleted.
+A revision descends from its upstream: a clone from the cloned revision, an edit from its source's
+upstream, an upgrade from the new upstream. While it exists, its upstream cannot be deleted.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ Rows = Mapping[Key, Struct | None]
 
 
 class Origin(Struct, frozen=True):
-    """What a task gives a revision; no content where the command must bring it."""
+    """What a revision gets from its task. Without content, the command must bring it."""
 
     content: Content | None
     upstream: facts.Lineage | None
@@ -53,7 +52,7 @@ def source_keys(task: facts.Task) -> tuple[Key, ...]:
 def find_origin(
     task: facts.Task, package: str, rows: Rows, draft: package_rows.Revision | None = None
 ) -> Origin:
-    """What the task gives to a revision of this package; ``draft`` is that revision if it stands.
+    """Find what the task gives to a revision of this package, or to its existing ``draft``.
 
     Raises:
         RevisionNotFound, Terminating, SourceNotPublished, SourceMismatch.
@@ -62,10 +61,10 @@ def find_origin(
         case facts.Init():
             return Origin(None, None)
         case facts.Clone(upstream=name):
-            upstream = _published(name, rows)
+            upstream = _demand_published(name, rows)
             return Origin(upstream.content, lineage(upstream), warnings(upstream))
         case facts.Edit(source=name):
-            source = _published(name, rows)
+            source = _demand_published(name, rows)
             _demand_package(source, package)
             return Origin(source.content, source.upstream)
         case facts.Upgrade():
@@ -75,9 +74,16 @@ def find_origin(
 def _upgrade(
     task: facts.Upgrade, package: str, rows: Rows, draft: package_rows.Revision | None
 ) -> Origin:
-    old, new = _published(task.old_upstream, rows), _published(task.new_upstream, rows)
+    old, new = (
+        _demand_published(task.old_upstream, rows),
+        _demand_published(task.new_upstream, rows),
+    )
     itself = draft is not None and draft.name == task.local_package_revision
-    local = draft if draft is not None and itself else _published(task.local_package_revision, rows)
+    local = (
+        draft
+        if draft is not None and itself
+        else _demand_published(task.local_package_revision, rows)
+    )
     _demand_package(local, package)
     if local.upstream is None or local.upstream.name != old.name:
         descent = "nothing" if local.upstream is None else local.upstream.name
@@ -99,22 +105,22 @@ def _upgrade(
 
 
 def warnings(upstream: package_rows.Revision) -> tuple[str, ...]:
-    """What who descends from this from now on should know: they will keep it from being deleted."""
+    """Warnings for a new revision that descends from this one and so will block its deletion."""
     if lifecycle.parse_stored(upstream.lifecycle) is not states.Lifecycle.DELETION_PROPOSED:
         return ()
     return (f"the deletion of {upstream.name} was proposed",)
 
 
 def lineage(revision: package_rows.Revision) -> facts.Lineage:
-    """The revision as what descends from it remembers it."""
+    """The revision as its descendants record it."""
     return facts.Lineage(revision.name, revision.uid, revision.number, revision.content.digest)
 
 
 def choose_content(origin: Origin, task: facts.Task, content: Content | None) -> Content:
-    """The content of a new revision: what the command brings, else what the origin gives.
+    """The content of a new revision: that of the command, otherwise that of the origin.
 
     Raises:
-        InvalidMember: neither does, or the task leaves no choice.
+        InvalidMember: neither has content, or the task does not allow any other content.
     """
     if (
         isinstance(task, facts.Upgrade)
@@ -130,7 +136,7 @@ def choose_content(origin: Origin, task: facts.Task, content: Content | None) ->
     return chosen
 
 
-def _published(name: str, rows: Rows) -> package_rows.Revision:
+def _demand_published(name: str, rows: Rows) -> package_rows.Revision:
     row = rows[package_rows.revision_key(name)]
     if row is None:
         raise refusals.RevisionNotFound(name)

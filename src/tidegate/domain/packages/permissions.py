@@ -3,7 +3,7 @@
     command, and its row ──▶ ``required_permissions`` ──▶ step on a repository
     step ──▶ ``domain/access/steps`` ──▶ the verb that a grant on that repository must have
 
-The step decides, not the route: an update that proposes needs what a proposal needs.
+The step decides, not the route: an update that proposes needs the permission to propose.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ STEP_OF: Final[Mapping[type[Struct], steps.Step]] = MappingProxyType(
 
 
 class RequiredPermission(NamedTuple):
-    """A step that a command takes, and the repository on which."""
+    """A step that a command takes, and the repository on which it takes it."""
 
     step: steps.Step
     repository: str
@@ -72,12 +72,12 @@ class RequiredPermission(NamedTuple):
 def required_permissions(
     command: Struct, rows: Sequence[Struct | None] = ()
 ) -> Iterator[RequiredPermission]:
-    """What the command asks of its sender, given the rows that it is decided on.
+    """The permissions that the caller of a command needs, given the rows that it is decided on.
 
-    Of a row that is missing nothing is asked: the decision says that there is none.
+    A missing row needs none: the decision then reports that it does not exist.
 
     Raises:
-        InvalidName: a task names no revision.
+        InvalidName: a task's source is not the name of a revision.
     """
     match command:
         case slices.CreateRevision(repository=repository, tasks=tasks):
@@ -94,7 +94,7 @@ def required_permissions(
         case bulk.DeletePackage(package=package):
             repository = package.partition("/")[0]
             yield RequiredPermission(steps.DELETE_PACKAGE, repository)
-            # Who administers may clear away what is open, as the clean-up after an owner does.
+            # An administrator may delete drafts and proposals, as the cleanup of an owner does.
             if any(_is_carried_out(row) for row in rows):
                 yield RequiredPermission(steps.CARRY_OUT_DELETION, repository)
         case revision_commands.RevisionCommand(name=name):
@@ -102,10 +102,10 @@ def required_permissions(
 
 
 def with_permission_check(item: Slice, caller: callers.Caller) -> Slice:
-    """The slice, refusing a command whose steps the caller may not take.
+    """Wrap a slice so that it refuses a command whose steps the caller may not take.
 
-    It asks about the very rows that are decided on: which step it is cannot change between the
-    question and the commit, and a repeat under an idempotency key is answered before it is asked.
+    The check uses the same rows as the decision, so the step cannot change between the check and
+    the commit. A repeat with the same idempotency key is answered before the check.
     """
 
     def decide(rows: Sequence[Struct | None], command: Struct, now: datetime) -> Sequence[Struct]:
@@ -119,7 +119,7 @@ def with_permission_check(item: Slice, caller: callers.Caller) -> Slice:
 def _of_update(
     revision: package_rows.Revision, command: updates.UpdateRevision
 ) -> Iterator[RequiredPermission]:
-    """Only what would change counts: a client may send the whole document back."""
+    """The steps of an update. Only actual changes count, as clients may send the whole document."""
     repository = revision.repository
     state = lifecycle.parse_stored(revision.lifecycle)
     change = updates.change_of(revision, state, command)
@@ -128,13 +128,16 @@ def _of_update(
     yield from _sources((change.tasks or ())[len(revision.tasks) :])
     own = command.by == revision.proposed_by
     edges = [edge for edge in lifecycle.EDGES if (edge.old, edge.new) == (state, change.lifecycle)]
-    if edges:  # else the decision refuses it for everyone
+    if edges:  # otherwise the decision refuses it for everyone
         edge = edges[0] if own else edges[-1]
         yield RequiredPermission(steps.STEPS[edge.permission], repository)
 
 
 def _of_deletion(revision: package_rows.Revision, by: str) -> steps.Step | None:
-    """To delete what another one proposes is to reject it. None: the decision refuses it anyway."""
+    """The step of a deletion. Deleting another person's proposal is rejecting it.
+
+    None: the decision refuses the deletion anyway.
+    """
     match lifecycle.parse_stored(revision.lifecycle):
         case states.Lifecycle.DRAFT:
             return steps.DELETE_OPEN
@@ -154,7 +157,7 @@ def _is_carried_out(row: Struct | None) -> bool:
 
 
 def _sources(tasks: Iterable[facts.Task]) -> Iterator[RequiredPermission]:
-    """Content is copied from what a task names, so its repository must be readable."""
+    """The permission to read the repositories of a task's sources, whose content is copied."""
     for task in tasks:
         for name in origins.source_names(task):
             yield RequiredPermission(steps.READ_REVISION, names.parse(name).repository)

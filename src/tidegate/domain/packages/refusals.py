@@ -1,7 +1,7 @@
-"""What can be said against a request about packages. Clients match on some of the sentences.
+"""The errors of requests about packages. Clients match on some of the sentences.
 
-``code`` is what programs compare; the family (Invalid, Conflict, Refused, Forbidden …) decides the
-HTTP status.
+Programs compare the ``code``. The family (Invalid, Conflict, Refused, Forbidden …) decides the HTTP
+status.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from collections.abc import Iterable
 
 from tidegate import errors
 
-SHOWN_CHARS_MAX = 200  # of a value that somebody sent
-DETAIL_CHARS_MAX = 1_000  # of a list in a sentence; the problem's own member has all of it
+SHOWN_CHARS_MAX = 200  # of a value from a request
+DETAIL_CHARS_MAX = 1_000  # of a list in a sentence; a field of the problem has all of it
 
 
 def listed(items: Iterable[str]) -> str:
-    """Several values as one member of a problem."""
+    """Join several values into one field of a problem document."""
     return ", ".join(items)
 
 
@@ -23,19 +23,19 @@ def listed(items: Iterable[str]) -> str:
 
 
 class InvalidName(errors.Invalid):
-    """A name is not of the form that names have."""
+    """A name is malformed."""
 
     code = "invalid_argument"
 
 
 class InvalidMember(errors.Invalid):
-    """A member of the request is not of the form that it must have."""
+    """A field of the request is malformed."""
 
     code = "invalid_argument"
 
 
 class LifecycleInvalidCreate(errors.Formatted, errors.Invalid):
-    """A package revision is created as Draft; the other states are reached from there."""
+    """A package revision is created as Draft; it reaches the other states from there."""
 
     code = "lifecycle_invalid_create"
     message = "cannot create a package revision with lifecycle value '{value}'"
@@ -53,7 +53,7 @@ class LifecycleUnsupported(errors.Invalid):
 
 
 class LifecycleInvalidDesired(errors.Invalid):
-    """The lifecycle that the update asks for does not exist."""
+    """The lifecycle that the update requests does not exist."""
 
     code = "lifecycle_invalid_desired"
 
@@ -63,13 +63,13 @@ class LifecycleInvalidDesired(errors.Invalid):
 
 
 class TooManyTasks(errors.Invalid):
-    """One task tells how a revision came to be; an update adds one at a time."""
+    """A revision is created by one task, and an update adds one at a time."""
 
     code = "too_many_tasks"
 
 
 class ReasonRequired(errors.Invalid):
-    """To reject another person's proposal, give a reason that they can read."""
+    """To reject another person's proposal, give a reason."""
 
     code = "reason_required"
 
@@ -91,7 +91,7 @@ class RepositoryInUse(errors.Refused):
 
 
 class RepositoryNotFound(errors.NotFound):
-    """There is no repository of this name."""
+    """There is no repository with this name."""
 
     code = "not_found"
 
@@ -100,7 +100,7 @@ class RepositoryNotFound(errors.NotFound):
 
 
 class PackageNotFound(errors.Formatted, errors.NotFound):
-    """There is no package of this path, and there never was a published one."""
+    """There is no package at this path, and there never was a published one."""
 
     code = "package_not_found"
     message = "there is no package {package}"
@@ -108,7 +108,7 @@ class PackageNotFound(errors.Formatted, errors.NotFound):
 
 
 class RevisionNotFound(errors.NotFound):
-    """There is no package revision of this name; a deleted one has a tombstone and a history."""
+    """There is no package revision with this name; a deleted one has a tombstone and a history."""
 
     code = "not_found"
 
@@ -117,7 +117,7 @@ class RevisionNotFound(errors.NotFound):
 
 
 class FileByReference(errors.NotFound):
-    """The bytes of this file are not kept here; it says where they are, and their hash."""
+    """The bytes of this file are not stored here; use its address and verify the hash."""
 
     code = "file_by_reference"
 
@@ -131,29 +131,29 @@ class FileByReference(errors.NotFound):
         )
 
 
-# ── somebody was there before ─────────────────────────────────────────────────────────────────────
+# ── conflicts with what exists ────────────────────────────────────────────────────────────────────
 
 
 class AlreadyExists(errors.Conflict):
-    """Something of this name exists."""
+    """This name is in use."""
 
     code = "already_exists"
 
 
 class PackageExists(errors.Conflict):
-    """The package exists; a new revision of it is an edit or an upgrade of an existing one."""
+    """The package exists; edit or upgrade one of its revisions to create another."""
 
     code = "package_exists"
 
 
 class PathOverlap(errors.Conflict):
-    """A package lies above or below this path; packages do not nest."""
+    """There is a package above or below this path; packages do not nest."""
 
     code = "path_overlap"
 
 
 class OwnerBusy(errors.Formatted, errors.Conflict):
-    """An owner has one open revision per package; finish or delete that one first."""
+    """The owner has an open revision of this package; finish or delete that one first."""
 
     code = "owner_busy"
     message = "{revision} is open in the name of {owner} already"
@@ -162,25 +162,25 @@ class OwnerBusy(errors.Formatted, errors.Conflict):
 
 
 class DeletionPlanOutdated(errors.Conflict):
-    """The package is not what the plan says; look at it again and make another plan."""
+    """The package has changed since the plan was made; make another plan."""
 
     code = "deletion_plan_outdated"
 
 
 class PackageNotEmpty(errors.Conflict):
-    """An import is for a package of which nothing was made here."""
+    """Revisions of this package were created here, so none can be imported."""
 
     code = "package_not_empty"
 
 
 class NumberUsed(errors.Conflict):
-    """Numbers rise and are never used twice, by an import neither."""
+    """Numbers rise and are never reused, not even by an import."""
 
     code = "number_used"
 
 
 class Terminating(errors.Conflict):
-    """The revision is being deleted: only finalizers go, and labels and annotations change."""
+    """The revision is being deleted; only finalizers, labels and annotations may change."""
 
     code = "terminating"
 
@@ -189,7 +189,7 @@ class Terminating(errors.Conflict):
 
 
 class DigestMismatch(errors.Formatted, errors.Conflict):
-    """The content is not the one that you looked at."""
+    """The content has changed since you read it."""
 
     code = "digest_mismatch"
     message = "the content is {current}, you looked at {expected}"
@@ -197,11 +197,11 @@ class DigestMismatch(errors.Formatted, errors.Conflict):
     current: str
 
 
-# ── a rule says no in this state ──────────────────────────────────────────────────────────────────
+# ── the state does not allow it ───────────────────────────────────────────────────────────────────
 
 
 class TransitionRefused(errors.IllegalTransition):
-    """The lifecycle has no such step from here."""
+    """The lifecycle has no such step from the current state."""
 
     def __init__(self, old: str, new: str, allowed: Iterable[str], hint: str = "") -> None:
         allowed = listed(allowed)
@@ -214,7 +214,7 @@ class TransitionRefused(errors.IllegalTransition):
 
 
 class NotDraft(errors.Refused):
-    """Content and tasks change in Draft only."""
+    """Content and tasks can change only in Draft."""
 
     code = "not_draft"
 
@@ -227,31 +227,31 @@ class NotDraft(errors.Refused):
 
 
 class Immutable(NotDraft):
-    """Outside Draft an update may touch metadata and lifecycle; this one touches more."""
+    """Outside Draft an update may change only metadata and lifecycle."""
 
     code = "immutable"
 
 
 class OriginFixed(errors.Refused):
-    """Tasks are history: the first is the origin, and none is changed or removed later."""
+    """The tasks of a revision cannot be changed or removed; an update can only add one."""
 
     code = "immutable"
 
 
 class SourceNotPublished(errors.Refused):
-    """What a revision is made from must be published."""
+    """The source of a revision must be published."""
 
     code = "source_not_published"
 
 
 class SourceMismatch(errors.Refused):
-    """The source does not belong to what is made from it."""
+    """The source does not fit the revision that is created from it."""
 
     code = "source_mismatch"
 
 
 class UpgradeConflict(errors.Refused):
-    """Local changes meet those of the new upstream; nothing chooses for you."""
+    """Local changes conflict with those of the new upstream; resolve them or choose a strategy."""
 
     code = "upgrade_conflict"
 
@@ -275,7 +275,7 @@ class NotReady(errors.Refused):
         super().__init__(f"these readiness gates are not met: {gates}", gates=gates)
 
 
-# ── somebody else may ─────────────────────────────────────────────────────────────────────────────
+# ── another person must do it ─────────────────────────────────────────────────────────────────────
 
 
 class ContentDamaged(errors.Refused):
@@ -295,25 +295,25 @@ class ContentDamaged(errors.Refused):
 
 
 class SelfApproval(errors.Forbidden):
-    """Four eyes: who proposed a revision or changed it does not approve it."""
+    """You cannot approve a revision that you proposed or changed (four eyes)."""
 
     code = "self_approval"
 
 
 class SelfDeletion(errors.Forbidden):
-    """Four eyes: in a deployment repository another person carries out a proposed deletion."""
+    """In a deployment repository another person must carry out a proposed deletion (four eyes)."""
 
     code = "self_deletion"
 
 
 class NotProposer(errors.Forbidden):
-    """Only the proposer withdraws a proposal; others reject it, with a reason."""
+    """Only the proposer can withdraw a proposal; others reject it, with a reason."""
 
     code = "not_proposer"
 
 
 class PackageNotDeletable(errors.Forbidden):
-    """Something of the package may not be deleted yet, so nothing is; all reasons are listed."""
+    """A revision of the package cannot be deleted yet, so none is; all reasons are listed."""
 
     code = "package_not_deletable"
 
@@ -328,13 +328,13 @@ class PackageNotDeletable(errors.Forbidden):
 
 
 class DeletionNotProposed(errors.Forbidden):
-    """A published revision is deleted only after its deletion was proposed."""
+    """A published revision can be deleted only after its deletion was proposed."""
 
     code = "deletion_not_proposed"
 
 
 class ProposalProtected(errors.Forbidden):
-    """This repository keeps proposals from being deleted; withdraw or reject it first."""
+    """This repository protects proposals from deletion; withdraw or reject it first."""
 
     code = "proposal_protected"
 
@@ -361,7 +361,7 @@ class StillReferenced(errors.Forbidden):
 
 
 class LifecycleInvalidOriginal(errors.Formatted, errors.TidegateError):
-    """The stored lifecycle is none that exists: the row was damaged, nothing is decided on it."""
+    """The stored lifecycle is not a known one; the row is damaged, so the request is refused."""
 
     code = "lifecycle_invalid_original"
     message = "invalid original lifecycle value: {value}"

@@ -1,8 +1,8 @@
-"""What every command on a revision begins with: which rows it reads, and what must hold at once.
+"""The common part of all commands on a revision: the rows that they read and their checks.
 
-The order of answers is the same everywhere: form 400, exists 404, version given 428, version
-current 409, not being deleted 409, state 422, policy 403. Form is checked where a slice says which
-rows it reads: before any of them is read.
+The order of checks is the same everywhere: form 400, exists 404, version given 428, version
+current 409, not being deleted 409, state 422, policy 403. The form is checked in the function that
+lists the rows of a slice, before any of them is read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Row = TypeVar("Row", bound=Struct)
 
 
 class RevisionCommand(Struct, frozen=True, kw_only=True):
-    """Somebody wants something of a revision that they saw at a version."""
+    """A command on a revision at the version that the caller saw."""
 
     name: str
     by: str
@@ -37,13 +37,13 @@ class RevisionCommand(Struct, frozen=True, kw_only=True):
 
 
 def own_row(command: RevisionCommand) -> tuple[Key, ...]:
-    """The rows of a command that concerns the revision alone. Raises: InvalidName."""
+    """The rows of a command that reads only the revision. Raises: InvalidName."""
     names.check_user(command.by)
     return (package_rows.revision_key(command.name),)
 
 
 def expects(command: RevisionCommand) -> dict[Key, Position]:
-    """The version that the client saw. Without one ``demand_versioned`` asks for it."""
+    """The version that the client saw. ``demand_versioned`` refuses a command without one."""
     if command.expected_version is None:
         return {}
     return {package_rows.revision_key(command.name): command.expected_version}
@@ -75,21 +75,22 @@ def demand_alive(revision: package_rows.Revision) -> None:
 
 
 def demand_ready(revision: package_rows.Revision) -> None:
-    """That every readiness gate has a condition of status True. Raises: NotReady."""
+    """Check that every readiness gate has a condition of status True. Raises: NotReady."""
     unmet = list_unmet(revision)
     if unmet:
         raise refusals.NotReady(unmet)
 
 
 def list_unmet(revision: package_rows.Revision) -> list[str]:
-    """The readiness gates that no condition of status True meets."""
+    """The readiness gates without a condition of status True."""
     met = {item.type for item in revision.conditions if item.status is facts.ConditionStatus.TRUE}
     return [gate for gate in revision.gates if gate not in met]
 
 
 def demand_companion(row: Row | None, name: str) -> Row:
-    """A row that stands as long as the revision does. Rows are not all read at one moment: where
-    it is missing, the revision was deleted meanwhile.
+    """Return a row that exists as long as the revision does.
+
+    Rows are not all read at one moment, so if it is missing, the revision was deleted in between.
 
     Raises:
         RevisionNotFound.
@@ -102,7 +103,7 @@ def demand_companion(row: Row | None, name: str) -> Row:
 def step_fact(
     revision: package_rows.Revision, edge: lifecycle.LifecycleEdge, by: str, reason: str
 ) -> Sequence[Struct]:
-    """The fact of one step of the lifecycle; approval has a module of its own.
+    """The fact of one step of the lifecycle, except approval (see approvals.py).
 
     Raises:
         ReasonRequired, NotProposer, NotReady.
@@ -141,7 +142,7 @@ class StepCommand(RevisionCommand, frozen=True, kw_only=True):
 
 
 def step_rows(verb: lifecycle.LifecycleVerb) -> Callable[[Any], tuple[Key, ...]]:
-    """The rows of the command of a verb, asked for after its form was checked."""
+    """The function that checks the form of a verb's command and lists its rows."""
 
     def rows(command: StepCommand) -> tuple[Key, ...]:
         metadata.check_reason(command.reason, needed=lifecycle.BY_VERB[verb].needs_reason)
@@ -153,7 +154,7 @@ def step_rows(verb: lifecycle.LifecycleVerb) -> Callable[[Any], tuple[Key, ...]]
 def step_decision(
     verb: lifecycle.LifecycleVerb,
 ) -> Callable[[Any, Any, datetime], Sequence[Struct]]:
-    """How the command of a verb is decided that changes nothing but the lifecycle."""
+    """The decision function of a verb that changes only the lifecycle."""
 
     def decide(
         rows: tuple[package_rows.Revision | None], command: StepCommand, now: datetime

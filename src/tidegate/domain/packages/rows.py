@@ -1,11 +1,11 @@
-"""What stands: the rows that decisions on packages read, each a fold of facts.
+"""The rows that decisions on packages read, each a fold of facts.
 
-    repositories         how a repository wants its revisions approved
-    packages             next to each path: is it taken, the last number, the latest revision
+    repositories         how many approvals a repository needs
+    packages             for each path: whether it is in use, the last number, the latest revision
     revisions            a revision by its name; its version is the resource version
 
-Every row is small: pointers and counts, never a history. What others have to do with a revision
-stands beside it, in ``links``.
+Every row is small: pointers and counts, never a history. The relations of a revision to others are
+in a separate row, ``links``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidegate.kernel import collections as kernel_collections, model
 
 class Repository(Struct, frozen=True):
     name: str
-    quorum: int  # approvals that a publication needs; 0: the proposer's own is enough
+    quorum: int  # approvals that a publication needs; 0: the proposer's own suffices
     deployment: bool
     protect_proposed: bool  # a proposal must be withdrawn or rejected before it is deleted
 
@@ -41,15 +41,15 @@ REPOSITORIES = kernel_collections.Collection(
 
 
 class PackageRow(Struct, frozen=True, omit_defaults=True):
-    """A path of a repository. It outlives its revisions, because their numbers stay used."""
+    """A path of a repository. It outlives its revisions, because numbers are never reused."""
 
     package: str
     live: int = 0  # revisions that exist
     below: int = 0  # packages that exist below this path
     last_number: int = 0
     latest: facts.Numbered | None = None  # the highest number that is published or DeletionProposed
-    owned: dict[str, str] = {}  # owner → the open revision that was created in its name
-    imported: bool = False  # all that is there came by an import, which may go on
+    owned: dict[str, str] = {}  # owner → the open revision that was created for it
+    imported: bool = False  # all revisions were imported, so an import may continue
 
 
 PACKAGES = kernel_collections.Collection(
@@ -64,9 +64,9 @@ PACKAGES = kernel_collections.Collection(
 
 
 class Revision(Struct, frozen=True, omit_defaults=True):
-    """A package revision. Fields that only make sense later in life are empty until then.
+    """A package revision. Fields of later states are empty until then.
 
-    ``lifecycle`` is text, not an enum: a damaged value must be told, not fail to be read.
+    ``lifecycle`` is text, not an enum, so that a damaged value can be read and reported.
     """
 
     name: str
@@ -84,8 +84,8 @@ class Revision(Struct, frozen=True, omit_defaults=True):
     metadata: facts.Metadata = facts.Metadata()
     gates: tuple[str, ...] = ()
     conditions: tuple[facts.Condition, ...] = ()
-    editors: tuple[str, ...] = ()  # everybody who changed what would be published
-    approvals: tuple[str, ...] = ()  # of the standing proposal
+    editors: tuple[str, ...] = ()  # all who changed the content to be published
+    approvals: tuple[str, ...] = ()  # of the current proposal
     proposed_by: str = ""
     proposed_at: datetime | None = None
     published_by: str = ""
@@ -111,8 +111,10 @@ REVISIONS = kernel_collections.Collection(
 
 
 class RevisionLinks(Struct, frozen=True, omit_defaults=True):
-    """The published revisions of a package form a chain, so that the deletion of the latest finds
-    the one before it without a search.
+    """The neighbours and descendants of a revision.
+
+    The published revisions of a package form a chain, so that the deletion of the latest finds the
+    one before it without a search.
     """
 
     name: str
@@ -146,12 +148,12 @@ REVISION_DEPENDENTS = kernel_collections.Collection(
 
 
 def dependent_id(upstream: str, dependent: str) -> str:
-    """The row of this pair; ``upstream/`` is the prefix of all of an upstream's."""
+    """The id of this pair's row; ``upstream/`` is the prefix of all rows of an upstream."""
     return f"{upstream}/{dependent}"
 
 
 class RevisionOwner(Struct, frozen=True):
-    """``revision`` belongs to the owner of this key, among others perhaps."""
+    """``revision`` belongs to the owner with this key, and possibly to others."""
 
     owner: str
     revision: str
@@ -166,7 +168,9 @@ REVISION_OWNERS = kernel_collections.Collection(
 
 
 def owner_prefix(owner: str) -> str:
-    """How the rows of an owner's key begin. Hashed, because it may be long, and hold anything."""
+    """The prefix of the rows of an owner's key. It is a hash, because the key may be long and
+    contain anything.
+    """
     return sha256(owner.encode(errors="replace")).hexdigest()[:32] + "/"
 
 
@@ -195,12 +199,12 @@ REVISION_TOMBSTONES = kernel_collections.Collection(
 
 
 def tombstone_id(name: str, uid: str) -> str:
-    """The row of this incarnation; ``name/`` is the prefix of all that had the name."""
+    """The id of the row; ``name/`` is the prefix of all deleted revisions with that name."""
     return f"{name}/{uid}"
 
 
 def revision_key(named: str | names.Identity) -> model.Key:
-    """The row of a revision, by its name or by what was parsed from it. Raises: InvalidName."""
+    """The key of a revision's row, by its name or its parsed name. Raises: InvalidName."""
     place = names.parse(named) if isinstance(named, str) else named
     return model.Key(REVISIONS.name, place.name)
 

@@ -1,4 +1,6 @@
-"""A new revision: always a Draft, made by one task, at a path that no other package overlaps."""
+"""Create revisions and repositories. A new revision is always a Draft, created by one task, at a
+path that no other package overlaps.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ QUORUM_MAX = 16
 
 
 class CreateRevision(Struct, frozen=True, kw_only=True):
-    """``uid`` is new for each creation. ``files`` None: those of the task's source."""
+    """Create a draft. ``uid`` is unique per creation. ``files`` None: those of the source."""
 
     repository: str
     package: str  # the path inside the repository
@@ -49,7 +51,7 @@ class CreateRevision(Struct, frozen=True, kw_only=True):
 
     @property
     def task(self) -> facts.Task:
-        """The one task that tells how it comes to be. Raises: TooManyTasks."""
+        """The one task that creates it. Raises: TooManyTasks."""
         if len(self.tasks) > 1:
             raise refusals.TooManyTasks(
                 f"a revision is created by one task, found {len(self.tasks)}"
@@ -65,7 +67,7 @@ def rows_of_revision(command: CreateRevision) -> tuple[model.Key, ...]:
 
 
 def _keys(command: CreateRevision) -> tuple[model.Key, ...]:
-    """A new package depends on what lies above it; what lies below is counted in its own row."""
+    """The rows read. A new package depends on the paths above it; its row counts those below."""
     place = command.place
     own = (
         package_rows.repository_key(place.repository),
@@ -99,18 +101,18 @@ def decide_revision(
     _demand_unowned(package, command.metadata)
     if _starts_package(task):
         demand_free(package, seen)
-    came = origins.find_origin(task, place.package, seen)
+    origin = origins.find_origin(task, place.package, seen)
     created = facts.RevisionCreated(
         place.name,
         place.package,
         command.uid,
         command.by,
         task,
-        origins.choose_content(came, task, content),
-        came.upstream,
+        origins.choose_content(origin, task, content),
+        origin.upstream,
         command.metadata,
         command.readiness_gates,
-        came.warnings,
+        origin.warnings,
     )
     if package.live:
         return (created,)
@@ -128,7 +130,7 @@ def _check_form(command: CreateRevision) -> None:
 
 
 def _content(command: CreateRevision) -> manifests.Content | None:
-    """The content that the command brings."""
+    """The content in the command."""
     if command.files is not None:
         return manifests.FileManifest(command.files).content
     return manifests.FileManifest(()).content if isinstance(command.task, facts.Init) else None
@@ -145,7 +147,7 @@ def _package(seen: origins.Rows, package: str) -> package_rows.PackageRow:
 
 
 def demand_free(package: package_rows.PackageRow, seen: origins.Rows) -> None:
-    """That a first revision can start here: several may be drafted until one is published.
+    """Check that a first revision can start here. Several may be drafted until one is published.
 
     Raises:
         PackageExists, PathOverlap.
@@ -167,8 +169,12 @@ def demand_free(package: package_rows.PackageRow, seen: origins.Rows) -> None:
 
 
 def _demand_unowned(package: package_rows.PackageRow, metadata: facts.Metadata) -> None:
-    """That nothing of the package is open in the name of the same owner: automation that forgets
-    what it did must not fill the package with drafts. Raises: OwnerBusy, LimitExceeded.
+    """Check that the same owner has no open revision of the package.
+
+    Otherwise automation that forgets its drafts could fill the package with them.
+
+    Raises:
+        OwnerBusy, LimitExceeded.
     """
     owners = [owner.key for owner in metadata.owner_references]
     for owner in owners:
@@ -189,9 +195,10 @@ create_revision = slices.Slice(
 
 
 class CreateRepository(Struct, frozen=True, kw_only=True):
-    """``quorum`` 0 is for one person alone: each publication then says that it is self-approved.
+    """Create a repository. A ``quorum`` of 0 is for one person who works alone: publications are
+    then recorded as self-approved.
 
-    ``protect_proposed`` follows ``deployment`` unless it is said.
+    ``protect_proposed`` defaults to ``deployment``.
     """
 
     name: str
@@ -202,7 +209,7 @@ class CreateRepository(Struct, frozen=True, kw_only=True):
 
 
 class ChangeRepository(Struct, frozen=True, kw_only=True):
-    """None: as it is."""
+    """Change a repository. None: unchanged."""
 
     name: str
     by: str
@@ -213,7 +220,7 @@ class ChangeRepository(Struct, frozen=True, kw_only=True):
 
 
 class DeleteRepository(Struct, frozen=True, kw_only=True):
-    """``users`` is what still uses it, by name: whoever sends the command has looked."""
+    """Delete a repository. ``users`` names what still uses it, as found by the caller."""
 
     name: str
     by: str
@@ -226,8 +233,8 @@ def decide_repository_deletion(
 ) -> Sequence[Struct]:
     """Raises: RepositoryNotFound, RepositoryInUse.
 
-    A package that starts between the look and the commit is not seen. It can be read again when a
-    repository of this name is created.
+    A package that is created between the caller's search and the commit is missed. It becomes
+    readable again when a repository with this name is created.
     """
     check_operator(command.by, command.reason)
     if rows[0] is None:

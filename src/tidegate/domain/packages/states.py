@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Lifecycle(StrEnum):
-    """Where a revision stands, see docs/design/packages.md."""
+    """The state of a revision, see docs/design/packages.md."""
 
     DRAFT = "Draft"
     PROPOSED = "Proposed"

@@ -1,7 +1,7 @@
-"""Changes of a revision: content, tasks, gates, metadata, lifecycle, as one commit or not at all.
+"""Change a revision's content, tasks, gates, metadata and lifecycle, all in one commit or none.
 
-A Draft may change in every respect at once. Any other revision is refused whole if the update
-touches more than metadata and an allowed step of the lifecycle.
+A Draft may change in every respect at once. In any other state, the whole update is refused if it
+changes more than metadata and an allowed step of the lifecycle.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ Value = TypeVar("Value")
 
 
 class UpdateRevision(revision_commands.RevisionCommand, frozen=True, kw_only=True):
-    """The revision as it shall be; None: as it is. Whole values replace whole values."""
+    """The new values of a revision; None: unchanged. Each value is replaced as a whole."""
 
     files: tuple[entries.File, ...] | None = None
     tasks: tuple[package_facts.Task, ...] | None = None
@@ -49,20 +49,20 @@ class UpdateRevision(revision_commands.RevisionCommand, frozen=True, kw_only=Tru
 
 
 class ReplaceResources(revision_commands.RevisionCommand, frozen=True, kw_only=True):
-    """These files instead of all that were there."""
+    """Replace all files of a revision by these."""
 
     files: tuple[entries.File, ...]
 
 
 class SetConditions(revision_commands.RevisionCommand, frozen=True, kw_only=True):
-    """What was found out about the content of this digest; other conditions stay."""
+    """Set conditions for the content with this digest. Other conditions stay."""
 
     digest: str
     conditions: tuple[package_facts.Condition, ...]
 
 
 class RevisionDiff(Struct, frozen=True):
-    """What an update would make different, and only that."""
+    """Only what an update would change."""
 
     content: manifests.Content | None = None
     tasks: tuple[package_facts.Task, ...] | None = None
@@ -92,7 +92,9 @@ def rows_of_update(command: UpdateRevision) -> tuple[model.Key, ...]:
 
 
 def _keys(command: UpdateRevision) -> tuple[model.Key, ...]:
-    """An update that leaves no finalizer may delete; one with tasks may add its last one."""
+    """The rows read. An update that removes all finalizers may delete the revision; one with tasks
+    reads the sources of the last one.
+    """
     place = names.parse(command.name)
     keys = [package_rows.revision_key(place)]
     if command.finalizers == ():
@@ -103,7 +105,7 @@ def _keys(command: UpdateRevision) -> tuple[model.Key, ...]:
 
 
 def _check_form(command: UpdateRevision) -> None:
-    """What can be said without knowing the revision. Raises: Invalid, TooLarge."""
+    """Check what can be checked without the revision. Raises: Invalid, TooLarge."""
     names.check_user(command.by)
     package_metadata.check_reason(command.reason, needed=False)
     package_metadata.check_metadata(
@@ -156,7 +158,7 @@ def decide_update(
 def change_of(
     revision: package_rows.Revision, state: states.Lifecycle, command: UpdateRevision
 ) -> RevisionDiff:
-    """What differs from what stands."""
+    """The difference between the update and the revision."""
     metadata = package_facts.Metadata(
         _or(command.labels, revision.metadata.labels),
         _or(command.annotations, revision.metadata.annotations),
@@ -182,7 +184,7 @@ def _edits(
     command: UpdateRevision,
     seen: origins.Rows,
 ) -> Sequence[folds.RevisionFact]:
-    """The facts of all but the lifecycle."""
+    """The facts of everything but the lifecycle."""
     name, uid, by = revision.name, revision.uid, command.by
     facts: list[folds.RevisionFact] = []
     content = change.content
@@ -194,12 +196,12 @@ def _edits(
         model.at_most("editors of a revision", len({*revision.editors, by}), EDITORS_MAX)
     if change.tasks is not None:
         task = _added(revision, change.tasks)
-        came = origins.find_origin(task, revision.package, seen, revision)
+        origin = origins.find_origin(task, revision.package, seen, revision)
         brought = None if command.files is None else content or revision.content
-        content = _unless(origins.choose_content(came, task, brought), revision.content)
+        content = _unless(origins.choose_content(origin, task, brought), revision.content)
         facts.append(
             package_facts.RevisionTaskAdded(
-                name, uid, by, task, revision.upstream, came.upstream, came.warnings
+                name, uid, by, task, revision.upstream, origin.upstream, origin.warnings
             )
         )
     if content is not None:
@@ -241,10 +243,11 @@ def _while_terminating(
     command: UpdateRevision,
     seen: origins.Rows,
 ) -> Sequence[Struct]:
-    """Labels and annotations change, finalizers go; with the last one the revision does.
+    """The facts of an update of a revision that is being deleted. Labels and annotations may change
+    and finalizers be removed; the removal of the last one deletes the revision.
 
     Raises:
-        Terminating: anything else.
+        Terminating: anything else would change.
     """
     if not change.operations:
         return ()
@@ -282,7 +285,7 @@ def _while_terminating(
 def _after(
     revision: package_rows.Revision, facts: Sequence[folds.RevisionFact], now: datetime
 ) -> package_rows.Revision:
-    """The revision as these facts leave it, by the very function that will write it."""
+    """The revision after these facts, computed by the fold that will write it."""
     for fact in facts:
         stepped = folds.step_revision(revision, fact, now)
         assert stepped is not None, "an edit deletes nothing"

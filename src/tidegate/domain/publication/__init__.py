@@ -1,4 +1,4 @@
-"""Publications: a body is swapped whole, under a lease, so that no late writer is ever seen.
+"""Publications: documents that are replaced as a whole, under a lease that excludes late writers.
 
 acquire LOCK ─▶ render, write the body ─▶ one commit ─▶ readers follow META
 

@@ -1,10 +1,10 @@
-"""The end of rows whose ttl has passed: of a publication that nobody renewed, of old requests.
+"""Delete rows whose ttl has passed: publications that were not renewed, and old requests.
 
-    META past its ttl     its generations go first, a batch per commit, then META with the last
-    REQ  past its ttl     goes by itself
+    META past its ttl     its generations are deleted first, in batches, then META with the last
+    REQ  past its ttl     is deleted by itself
 
-A ttl never decides freshness or ownership: until its row is collected everything works as before,
-and a publish that comes in between renews the ttl, so that nothing is collected.
+A ttl never decides freshness or ownership. Until a row is deleted, everything works as before. A
+publish in the meantime renews the ttl, so nothing is deleted.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ COLLECTED_MAX = 16  # generations and requests in one commit
 
 
 class CollectRows(Struct, frozen=True, kw_only=True):
-    """Remove what may go of these rows of a publication; what may not is left as it is.
+    """Delete those rows of a publication whose ttl has passed.
 
-    ``last``: the generations named are all that there are, so META may go with them.
+    ``last``: these are all generations that exist, so META may be deleted with them.
     """
 
     publication: str  # its pk
@@ -49,7 +49,7 @@ def _rows(command: CollectRows) -> tuple[model.Key, ...]:
 def decide_collection(
     rows: tuple[Any, ...], command: CollectRows, now: datetime
 ) -> Sequence[Struct]:
-    """META is part of what was read: who publishes meanwhile moves it, and nothing goes."""
+    """The facts of the deletion. META is read, so a publish at the same time prevents it."""
     pk = command.publication
     seen = dict(zip(_rows(command), rows, strict=True))
     pointer: publication_rows.Pointer | None = seen[publication_rows.meta_key(pk)]

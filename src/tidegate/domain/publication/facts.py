@@ -1,4 +1,4 @@
-"""What happens to publications."""
+"""The facts about publications."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tidegate.kernel import tags, vocabulary
 
 
 class GenerationPublished(Struct, frozen=True, omit_defaults=True):
-    """A new body stands behind the pointer. Without a version_id it replaced the one before."""
+    """The pointer has a new body. Without a version_id it replaced the previous one."""
 
     publication: Annotated[str, tags.Partition()]
     cache_key: str
@@ -21,18 +21,18 @@ class GenerationPublished(Struct, frozen=True, omit_defaults=True):
     etag: str = ""
     ttl: datetime | None = None
     version_id: Annotated[str, tags.Untagged()] = ""
-    version: int = 0  # of the pointer, where there is a version_id
+    version: int = 0  # of the pointer, if there is a version_id
     request: str = ""
     by: str = ""
 
 
 class PointerSwapped(Struct, frozen=True, omit_defaults=True):
-    """The pointer was set to a generation that stood there before."""
+    """The pointer was set back to an earlier generation."""
 
     publication: Annotated[str, tags.Partition()]
     version_id: Annotated[str, tags.Untagged()]
     s3_key: str
-    generated_at: datetime  # of the swap: what was rendered before it is older than it
+    generated_at: datetime  # of the swap: bodies rendered before it count as older
     revalidate_seconds: int
     version: int
     etag: str = ""
@@ -40,14 +40,14 @@ class PointerSwapped(Struct, frozen=True, omit_defaults=True):
 
 
 class PublicationInvalidated(Struct, frozen=True, omit_defaults=True):
-    """What stands behind the pointer is stale from now on; readers still get it."""
+    """The published body is stale from now on. Readers still get it."""
 
     publication: Annotated[str, tags.Partition()]
     by: str = ""
 
 
 class RequestStarted(Struct, frozen=True, omit_defaults=True):
-    """The holder of the lease works on this request."""
+    """The holder of the lease started to work on this request."""
 
     publication: Annotated[str, tags.Partition()]
     request: str
@@ -56,14 +56,14 @@ class RequestStarted(Struct, frozen=True, omit_defaults=True):
 
 
 class RequestFailed(Struct, frozen=True, omit_defaults=True):
-    """It came to nothing and may be tried again."""
+    """The request failed and may be retried."""
 
     publication: Annotated[str, tags.Partition()]
     request: str
 
 
 class RowsCollected(Struct, frozen=True, omit_defaults=True):
-    """Rows whose ttl had passed are gone. What the publication was stays in the log."""
+    """Rows whose ttl had passed were deleted. Their history stays in the log."""
 
     publication: Annotated[str, tags.Partition()]
     pointer: bool = False  # META itself, after the last of its generations

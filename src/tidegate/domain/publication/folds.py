@@ -1,4 +1,4 @@
-"""What happens to publications, and the rows that follow from it."""
+"""The folds of publications."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.kernel.folds import Fold
 
 
 def pointer_of(fact: facts.GenerationPublished) -> rows.Pointer:
-    """META as this fact leaves it."""
+    """META after this fact."""
     return rows.Pointer(
         fact.s3_key,
         fact.generated_at,
@@ -118,7 +118,7 @@ def _request_ids(
 
 
 def _no_row(id: str, fact: Struct) -> None:
-    """Each of these rows begins with its first fact."""
+    """The row before its first fact."""
 
 
 publications: Final = Fold(

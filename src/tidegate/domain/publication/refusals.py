@@ -1,4 +1,4 @@
-"""What a request about a publication is refused with."""
+"""The errors of requests about publications."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from tidegate import errors
 
 
 class StaleGeneration(errors.ConditionFailed):
-    """A generation as new or newer is published already; yours stays unseen."""
+    """A generation as new or newer is already published, so yours was not."""
 
     code = "stale_generation"
 
 
 class GenerationExists(errors.ConditionFailed):
-    """The publication has a generation with this id; take another."""
+    """The publication already has a generation with this id; use another id."""
 
     code = "generation_exists"
 
 
 class RecipeMixed(errors.Refused):
-    """A publication keeps to one recipe: in place, or versions behind a pointer."""
+    """A publication keeps its recipe: replaced in place, or versions with a pointer."""
 
     code = "recipe_mixed"

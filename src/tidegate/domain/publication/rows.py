@@ -1,8 +1,8 @@
-"""The rows of a publication, how they are named and how they are read.
+"""The rows of a publication, their ids and how to read them.
 
 The rows of one publication share a pk: their ids are ``<pk>/META``, ``<pk>/LOCK``,
 ``<pk>/VER#<id>`` and ``<pk>/REQ#<key>``. All but LOCK are folds of facts. A ttl says when rows may
-be collected; it decides neither freshness nor ownership.
+be deleted; it decides neither freshness nor ownership.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ETAG = re.compile(r'(?:W/)?("[^"]*")')
 
 
 def pk_of(cache_key: str) -> str:
-    """The partition of a publication: of one width, whatever text its cache key is.
+    """The partition of a publication: a hash of its cache key, always of the same length.
 
     Raises:
         InvalidInput, LimitExceeded.
@@ -60,7 +60,7 @@ def request_key(pk: str, request: str) -> model.Key:
 
 
 class Pointer(Struct, frozen=True, omit_defaults=True):
-    """META: what readers get now. The last two members belong to recipe B."""
+    """META: what readers get now. The last two fields belong to recipe B."""
 
     s3_key: str
     generated_at: datetime
@@ -72,7 +72,7 @@ class Pointer(Struct, frozen=True, omit_defaults=True):
 
 
 class Generation(Struct, frozen=True, omit_defaults=True):
-    """VER#<id>: one generation, for ever as it was published."""
+    """VER#<id>: one generation. It never changes."""
 
     s3_key: str
     generated_at: datetime
@@ -86,7 +86,7 @@ class RequestStatus(StrEnum):
 
 
 class PublicationRequest(Struct, frozen=True, omit_defaults=True):
-    """REQ#<key>: what became of one request to regenerate."""
+    """REQ#<key>: one request to regenerate, and its result."""
 
     request_hash: str
     status: RequestStatus
@@ -100,7 +100,7 @@ PUBLICATIONS: Final = kernel_collections.Collection(
     writers=kernel_collections.Writers.FOLDED,
     nature=kernel_collections.Nature.DERIVED,
     columns=("ttl",),
-    indexes=(kernel_collections.Index("by_ttl", ("ttl",)),),  # what has none is in no entry
+    indexes=(kernel_collections.Index("by_ttl", ("ttl",)),),  # rows without a ttl are not in it
 )
 GENERATIONS: Final = kernel_collections.Collection(
     "generations",
@@ -122,17 +122,17 @@ REQUESTS: Final = kernel_collections.Collection(
 
 
 def is_fresh(pointer: Pointer, now: datetime) -> bool:
-    """Whether readers may have it without anybody thinking of a new one."""
+    """Whether readers may get it without a regeneration."""
     return now < pointer.generated_at + timedelta(seconds=pointer.revalidate_seconds)
 
 
 def is_past(ttl: datetime | None, now: datetime) -> bool:
-    """Whether a row with this ttl may be collected. It says nothing about its use until then."""
+    """Whether a row with this ttl may be deleted. Until it is deleted, it may be used."""
     return ttl is not None and ttl <= now
 
 
 def etag_of(body: bytes) -> str:
-    """The strong validator of a body."""
+    """The strong ETag of a body."""
     return f'"{sha256(body).hexdigest()}"'
 
 
@@ -145,4 +145,4 @@ def is_not_modified(if_none_match: str | None, etag: str) -> bool:
     return etag.removeprefix("W/") in _ETAG.findall(if_none_match)
 
 
-COLLECTIONS = (PUBLICATIONS, GENERATIONS, REQUESTS)  # and leases.LEASES, which all share
+COLLECTIONS = (PUBLICATIONS, GENERATIONS, REQUESTS)  # and the shared leases.LEASES

@@ -1,13 +1,13 @@
-"""What may be done to a publication, and what stops those who come too late.
+"""The commands on publications, and the guards that stop late writers.
 
-Every verb deletes or checks the very LOCK row that its decision read: who loses the lease between
-the decision and the commit loses the commit, and decides again as somebody without a lease.
+Every command deletes or checks the LOCK row that its decision read. A writer that loses the lease
+between its decision and its commit cannot commit, and decides again without a lease.
 
-    guard      stops                                       what it does not see
-    token      whoever the lease was taken from            an expired lease that nobody took yet
-    expiry     whoever holds on too long                   -
-    version    whoever decided on another pointer          -
-    monotone   whoever rendered before what stands there   equal times count as older
+    guard      stops a writer                              does not stop
+    token      whose lease was taken                       one whose lease expired and is free
+    expiry     whose lease has expired                     -
+    version    that decided on another pointer             -
+    monotone   whose body is older than the published one  (equal times count as older)
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REQUEST_KEPT: Final = timedelta(days=30)
 
 
 class PublishGuard(StrEnum):
-    """What a publish demands of the world, besides that it holds still."""
+    """The guards that a publish checks."""
 
     TOKEN = "token"  # the lease is the one that was acquired
     EXPIRY = "expiry"  # it has not expired
@@ -49,9 +49,9 @@ ALL_GUARDS: Final = frozenset(PublishGuard)
 
 
 class LeasedCommand(Struct, frozen=True, kw_only=True):
-    """What all commands say: whose publication, and under which lease.
+    """The common fields: the publication and the lease.
 
-    ``lease_number`` tells one acquisition from the next where both use one token.
+    ``lease_number`` distinguishes two acquisitions with the same token.
     """
 
     cache_key: str
@@ -78,14 +78,18 @@ def _lock(command: LeasedCommand) -> tuple[model.Key, ...]:
 
 
 def _numbered(command: LeasedCommand) -> dict[model.Key, model.Position]:
-    """The lease in the very acquisition that the command knows, if it knows one."""
+    """The version of the lease that the command expects, if it names an acquisition."""
     return (
         {} if command.lease_number is None else dict.fromkeys(_lock(command), command.lease_number)
     )
 
 
 def _demand_lease(lease: leases.Lease | None, command: LeasedCommand, now: datetime) -> None:
-    """Raises: LeaseLost. A row without an expiry counts as expired."""
+    """Check that the command holds the lease. Without an expiry, a lease counts as expired.
+
+    Raises:
+        LeaseLost.
+    """
     guards = command.guards_of_lease
     lost = lease is None
     if lease is not None and PublishGuard.TOKEN in guards:
@@ -103,7 +107,7 @@ def _demand_lease(lease: leases.Lease | None, command: LeasedCommand, now: datet
 
 
 class PublishGeneration(LeasedCommand, frozen=True, kw_only=True):
-    """Put a body behind the pointer: in place, or with a ``version_id`` as a new generation."""
+    """Publish a body: in place, or with a ``version_id`` as a new generation."""
 
     s3_key: str
     generated_at: datetime
@@ -157,7 +161,7 @@ def _publish_expects(command: PublishGeneration) -> dict[model.Key, model.Positi
 def decide_publish(
     rows: tuple[Any, ...], command: PublishGeneration, now: datetime
 ) -> Sequence[Struct]:
-    """The lease first: who has none learns nothing else."""
+    """The lease is checked first, so a caller without one learns nothing else."""
     seen = dict(zip(_publish_rows(command), rows, strict=True))
     for key in _lock(command):
         _demand_lease(seen[key], command, now)
@@ -222,7 +226,7 @@ publish_generation: Final = slices.Slice(
 
 
 class RollBackPublication(LeasedCommand, frozen=True, kw_only=True):
-    """Set the pointer back to a generation that stands there."""
+    """Set the pointer back to an existing generation."""
 
     version_id: str
     revalidate_seconds: int
@@ -234,7 +238,7 @@ class RollBackPublication(LeasedCommand, frozen=True, kw_only=True):
 
 
 class Invalidate(LeasedCommand, frozen=True, kw_only=True):
-    """Call what stands behind the pointer stale, whatever its age."""
+    """Mark the published body as stale, whatever its age."""
 
 
 def decide_roll_back(
@@ -257,7 +261,7 @@ def decide_roll_back(
         command.pk,
         command.version_id,
         generation.s3_key,
-        max(now, pointer.generated_at),  # else a generation from before could undo the rollback
+        max(now, pointer.generated_at),  # otherwise an older body could undo the rollback
         command.revalidate_seconds,
         _next_version(pointer),
         generation.etag,
@@ -313,7 +317,7 @@ invalidate: Final = slices.Slice(
 
 
 class StartRequest(LeasedCommand, frozen=True, kw_only=True):
-    """Note that the holder of the lease works on a request. The lease goes on."""
+    """Record that the holder of the lease works on a request. The lease is kept."""
 
     request: str
     request_hash: str
@@ -325,7 +329,7 @@ class StartRequest(LeasedCommand, frozen=True, kw_only=True):
 
 
 class FailRequest(LeasedCommand, frozen=True, kw_only=True):
-    """Note that the request came to nothing. The lease goes on."""
+    """Record that the request failed. The lease is kept."""
 
     request: str
 
@@ -341,7 +345,7 @@ def decide_start(
     command: StartRequest,
     now: datetime,
 ) -> Sequence[Struct]:
-    """A request that somebody started and did not finish belongs to the next holder."""
+    """The facts of the start. An unfinished request belongs to the next holder of the lease."""
     request, lease = rows
     _demand_lease(lease, command, now)
     if request is not None:
@@ -364,7 +368,7 @@ def decide_fail(
 
 
 def demand_same(request: publication_rows.PublicationRequest, key: str, request_hash: str) -> None:
-    """Raises: IdempotencyMismatch: the key stands for another request."""
+    """Raises: IdempotencyMismatch: the key was used for another request."""
     if request.request_hash != request_hash:
         raise errors.IdempotencyMismatch(key)
 

@@ -1,12 +1,12 @@
-"""The releases that may be pinned: the seam between the registry and what publishes revisions.
+"""The releases that may be pinned: the interface between the registry and publishers.
 
-    known_releases     what a release is and how it stands: what a pin depends on
-    release_pins       which scopes are pinned to it: what its end depends on
-    release_matches    the pinnable releases of one content
+    known_releases     a release and its lifecycle: read to pin it
+    release_pins       the scopes that are pinned to it: read to delete it
+    release_matches    the pinnable releases with the same content
 
-Whoever publishes says ``ReleaseOffered`` in the commit in which it does, and again when the
-lifecycle changes; the registry asks these rows only, never those of packages. Pins stand beside
-the release, so that scopes which pin one release at once do not wait for each other's decision.
+A publisher records ``ReleaseOffered`` in the commit that publishes, and again when the lifecycle
+changes. The registry reads only these rows, never those of packages. The pins are in a row apart
+from the release, so that several scopes can pin one release at once without conflicts.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from tidegate.errors import NotFound
 from tidegate.kernel.slices import Slice
 
 PUBLISHED = "Published"
-DELETION_PROPOSED = "DeletionProposed"  # one person's word: it still counts as published
+DELETION_PROPOSED = "DeletionProposed"  # the release still counts as published
 TERMINATING = "Terminating"  # its deletion has begun and waits for finalizers
 DELETED = "Deleted"
 PINNABLE = frozenset({PUBLISHED, DELETION_PROPOSED})
-ENDS = frozenset({DELETION_PROPOSED, TERMINATING, DELETED})  # what no pinned release comes to
+ENDS = frozenset({DELETION_PROPOSED, TERMINATING, DELETED})  # what no pinned release reaches
 
 
 def demand_pinnable(
     release: release_rows.KnownRelease | None, release_id: str, digest: str
 ) -> None:
-    """That a scope may be pinned to the release now.
+    """Check that a scope may be pinned to the release now.
 
     Raises:
         NotFound, DigestMismatch, ReleaseNotPinnable.
@@ -51,9 +51,10 @@ def demand_pinnable(
 
 
 def limit_to_visible(item: Slice, is_visible: Callable[[str], bool]) -> Slice:
-    """The slice, deciding as if there were no releases but those that are visible.
+    """Wrap a slice so that it decides as if only the visible releases existed.
 
-    Whether one is visible may be asked of rows beside: which revision a release is never changes.
+    ``is_visible`` may read other rows than the decision, because a release is always the same
+    revision.
     """
 
     def seen(row: Struct | None) -> Struct | None:

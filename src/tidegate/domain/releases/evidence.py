@@ -1,7 +1,7 @@
-"""Evidence that is kept without authority, and manifests that may become one.
+"""Evidence that is stored without authority, and factory manifests, which may have authority.
 
-manifest ──▶ its digests ──▶ one release    ──▶ a transition, by the rule of its triple
-                         ──▶ none, several  ──▶ EVIDENCE#factory#<batch>, the pin untouched
+manifest ──▶ its digests ──▶ one release     ──▶ a transition, by the rule of its triple
+                         ──▶ none or several ──▶ EVIDENCE#factory#<batch>; the pin stays
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ MATCHES_SHOWN_MAX = 16
 
 
 class KeepEvidence(Struct, frozen=True, kw_only=True):
-    """Keep what was observed, whatever it says; it will never authorise anything."""
+    """Store an observation. It never authorises anything."""
 
     scope: str
     source: str
@@ -35,14 +35,14 @@ class KeepEvidence(Struct, frozen=True, kw_only=True):
 
 
 class ImportManifest(Struct, frozen=True, kw_only=True):
-    """A factory's batch manifest about a scope: the digests of what it built.
+    """Import a factory's batch manifest about a scope: the digests of what it built.
 
-    The version is asked for where the manifest is about to move the pin.
+    The expected version is required only if the manifest moves the pin.
     """
 
     scope: str
     batch: str
-    ref: str  # where the manifest lies
+    ref: str  # where the manifest is stored
     observed_at: str  # RFC 3339
     digests: tuple[str, ...]
     command_id: str
@@ -87,11 +87,11 @@ def decide_keeping(
         document=command.document,
         reason=_why_not(command.document, rules),
     )
-    return () if _stands(kept, evidence) else (evidence,)
+    return () if _is_stored(kept, evidence) else (evidence,)
 
 
 def _why_not(document: dict[str, Any], rules: domain_provenance.Rules) -> str:
-    """Why the document is no authority, for those who look at it later."""
+    """Why the document has no authority, for later readers."""
     try:
         authority = domain_provenance.claim(document, rules)
     except domain_provenance.RejectedEvidence as refusal:
@@ -101,8 +101,8 @@ def _why_not(document: dict[str, Any], rules: domain_provenance.Rules) -> str:
     return "it claims no authority" if authority is None else "it was kept, not used"
 
 
-def _stands(kept: release_rows.KeptEvidence | None, evidence: facts.EvidenceKept) -> bool:
-    """Whether the same evidence is kept already, by whatever command.
+def _is_stored(kept: release_rows.KeptEvidence | None, evidence: facts.EvidenceKept) -> bool:
+    """Whether the same evidence is stored already, by any command.
 
     Raises:
         DuplicateEvent: its key is used for something else.
@@ -149,7 +149,7 @@ def decide_import(
     releases = {release_id: row.digest for row in found for release_id in row.release_ids}
     if len(releases) == 1 and not any(row.crowded for row in found):
         ((release_id, digest),) = releases.items()
-        return _promoted(actual, command, release_id, digest, now, rules)
+        return _transition_by_manifest(actual, command, release_id, digest, now, rules)
     evidence = facts.EvidenceKept(
         scope=command.scope,
         command_id=command.command_id,
@@ -162,7 +162,7 @@ def decide_import(
         reason=_ambiguity(found, len(releases)),
         matches=tuple(sorted(releases)[:MATCHES_SHOWN_MAX]),
     )
-    return () if _stands(kept, evidence) else (evidence,)
+    return () if _is_stored(kept, evidence) else (evidence,)
 
 
 def _ambiguity(found: Sequence[release_rows.DigestMatches], count: int) -> str:
@@ -171,7 +171,7 @@ def _ambiguity(found: Sequence[release_rows.DigestMatches], count: int) -> str:
 
 
 def manifest_document(command: ImportManifest) -> dict[str, Any]:
-    """The manifest as it is kept."""
+    """The manifest as it is stored."""
     document: dict[str, Any] = {
         "ref": command.ref,
         "observed_at": command.observed_at,
@@ -182,7 +182,7 @@ def manifest_document(command: ImportManifest) -> dict[str, Any]:
     return document
 
 
-def _promoted(
+def _transition_by_manifest(
     actual: release_rows.Actual | None,
     command: ImportManifest,
     release_id: str,
@@ -190,9 +190,9 @@ def _promoted(
     now: datetime,
     rules: domain_provenance.Rules,
 ) -> Sequence[Struct]:
-    """The transition that a manifest with one match calls for, under all its guards.
+    """The facts of the transition for a manifest with one match, after all checks of a transition.
 
-    Only a published release is a match, and its row is part of what was read.
+    Only a published release is a match, and its row is among the rows that were read.
     """
     transition = slices.TransitionRelease(
         scope=command.scope,
@@ -211,7 +211,7 @@ def _promoted(
 
 
 def manifest_authority(command: ImportManifest, digest: str, now: datetime) -> dict[str, Any]:
-    """The claim of a manifest that matches one release, by the built-in rule of its kind."""
+    """The authority that a manifest with one match claims, by the built-in rule of its kind."""
     observed = {"ref": command.ref, "observed_at": command.observed_at, "digest": digest}
     provenance: dict[str, Any] = {
         "mode": str(domain_provenance.Mode.IMPORTED),

@@ -1,4 +1,4 @@
-"""What happens in the registry. All facts of a scope stand in its partition."""
+"""The facts of the registry. All facts of a scope are in its partition."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from tidegate.kernel import tags, vocabulary
 
 
 class RegistryFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What all of them say: where, by whose command, and when it was decided."""
+    """The common fields: the scope, the command and its actor, and when it was decided."""
 
     scope: Annotated[str, tags.Partition()]
     command_id: Annotated[str, tags.Untagged()]
-    request: str  # SHA-256 of the command, by which its repeat is known
+    request: str  # SHA-256 of the command, which identifies a repeat
     by: str
     recorded_at: datetime
 
 
 class ReleaseRegistered(RegistryFact, frozen=True, kw_only=True):
-    """A scope came into being with its first pin, at version 0."""
+    """A scope was created with its first pin, at version 0."""
 
     release_id: Annotated[str, tags.Untagged()]
     digest: str
     status: PinStatus
     provenance: Provenance
     confidence: Confidence
-    reason: str = ""  # why somebody promoted it, where somebody did
+    reason: str = ""  # of the promotion, if a person promoted it
 
 
 class ReleaseTransitioned(RegistryFact, frozen=True, kw_only=True):
-    """The pin moved or was confirmed, by accepted evidence."""
+    """The pin moved or was confirmed, with accepted evidence."""
 
     release_id: Annotated[str, tags.Untagged()]
     digest: str
@@ -42,12 +42,12 @@ class ReleaseTransitioned(RegistryFact, frozen=True, kw_only=True):
     version: int  # of the scope's row, after this
     provenance: Provenance
     confidence: Confidence
-    moved_from: Annotated[str | None, tags.Untagged()] = None  # None: the pin stayed
+    moved_from: Annotated[str | None, tags.Untagged()] = None  # None: the pin did not move
     reason: str = ""
 
 
 class ReleaseRetired(RegistryFact, frozen=True, kw_only=True):
-    """The scope takes no further release. Its row and history stay."""
+    """The scope was closed for further releases. Its row and history stay."""
 
     release_id: Annotated[str, tags.Untagged()]
     version: int
@@ -55,7 +55,7 @@ class ReleaseRetired(RegistryFact, frozen=True, kw_only=True):
 
 
 class EvidenceKept(RegistryFact, frozen=True, kw_only=True):
-    """Something was observed that is no authority; the pin stayed as it was."""
+    """Evidence without authority was stored. The pin did not move."""
 
     source: str
     batch: str
@@ -68,7 +68,7 @@ RegistryChange = ReleaseRegistered | ReleaseTransitioned | ReleaseRetired
 
 
 class PinStatus(StrEnum):
-    """What is wanted of the pinned release."""
+    """The requested state of the pinned release."""
 
     ACTIVE = "active"
     WARMING = "warming"
@@ -76,7 +76,7 @@ class PinStatus(StrEnum):
 
 
 class RollbackRungsChanged(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """Which releases a rollback of the channel would take next: these are not deleted."""
+    """The releases that a rollback of the channel would choose changed. These cannot be deleted."""
 
     channel: Annotated[str, tags.Partition()]
     at: datetime
@@ -85,12 +85,12 @@ class RollbackRungsChanged(Struct, frozen=True, omit_defaults=True, kw_only=True
 
 
 class ReleaseOffered(Struct, frozen=True, omit_defaults=True):
-    """A revision is published as this release, or moved on in its lifecycle."""
+    """A revision was published as this release, or its lifecycle changed."""
 
     release_id: Annotated[str, tags.Partition("release_id")]
     digest: str
     lifecycle: str
-    revision: str = ""  # the name of what it is, where releases are revisions
+    revision: str = ""  # the revision's name, if the release is a revision
 
 
 FACTS = vocabulary.facts(

@@ -1,4 +1,4 @@
-"""How the registry's facts become its rows. A row that is written once refuses its second fact."""
+"""The folds of the registry. A row that is written once refuses a second fact."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from tidegate.kernel.folds import Fold
 CHANGES = (facts.ReleaseRegistered, facts.ReleaseTransitioned, facts.ReleaseRetired)
 
 
-# ── what is current ───────────────────────────────────────────────────────────────────────────────
+# ── current ───────────────────────────────────────────────────────────────────────────────────────
 
 
-SCOPES_NAMED_MAX = 16  # of those that are pinned to one release
-MATCHES_MAX = 64  # releases of one content that are told apart; beyond it none is the one
+SCOPES_NAMED_MAX = 16  # of the scopes that are pinned to one release
+MATCHES_MAX = 64  # releases with one content; with more, none is the one match
 
 
 def step_actual(
@@ -26,7 +26,7 @@ def step_actual(
     """The scope's row after a change.
 
     Raises:
-        IllegalTransition: the fact does not follow from where the row stands.
+        IllegalTransition: the fact does not fit the state of the row.
     """
     match actual, fact:
         case None, facts.ReleaseRegistered():
@@ -68,7 +68,7 @@ def _follows(actual: rows.Actual, fact: facts.ReleaseTransitioned | facts.Releas
     return actual.status is not facts.PinStatus.RETIRED and fact.version == actual.version + 1
 
 
-# ── what happened ─────────────────────────────────────────────────────────────────────────────────
+# ── past ──────────────────────────────────────────────────────────────────────────────────────────
 
 
 def event_of(fact: facts.RegistryChange) -> str:
@@ -81,7 +81,7 @@ def step_event(
     """Raises: DuplicateEvent."""
     if event is not None:
         raise refusals.DuplicateEvent(event_of(fact))
-    said = rows.ReleaseEvent(
+    event_row = rows.ReleaseEvent(
         scope=fact.scope,
         event_type=rows.EventType.REGISTERED,
         release_id=fact.release_id,
@@ -94,15 +94,15 @@ def step_event(
     match fact:
         case facts.ReleaseRetired():
             return replace(
-                said,
+                event_row,
                 event_type=rows.EventType.RETIRED,
                 registry_version=fact.version,
                 reason=fact.reason,
             )
         case facts.ReleaseTransitioned():
             moved = fact.moved_from is not None
-            said = replace(
-                said,
+            event_row = replace(
+                event_row,
                 event_type=rows.EventType.PROMOTED if moved else rows.EventType.CONFIRMED,
                 registry_version=fact.version,
                 previous_release_id=fact.moved_from,
@@ -110,7 +110,7 @@ def step_event(
         case facts.ReleaseRegistered():
             pass
     return replace(
-        said,
+        event_row,
         status=fact.status,
         digest=fact.digest,
         provenance=fact.provenance,
@@ -205,14 +205,14 @@ Pinned = (
 def step_known(
     row: rows.KnownRelease | None, fact: facts.ReleaseOffered, now: datetime
 ) -> rows.KnownRelease:
-    """Raises: ReleaseTaken: two revisions would be one release, and each other's lifecycle."""
+    """Raises: ReleaseTaken: two revisions would share one release and its lifecycle."""
     if row is not None and row.revision != fact.revision:
         raise refusals.ReleaseTaken(fact.release_id, row.revision)
     return rows.KnownRelease(fact.release_id, fact.digest, fact.lifecycle, fact.revision)
 
 
 def pin_ids(fact: Pinned) -> tuple[str, ...]:
-    """The releases whose pins a fact counts or asks for."""
+    """The releases whose pins a fact changes or reads."""
     match fact:
         case facts.ReleaseTransitioned(moved_from=None):
             return ()
@@ -277,7 +277,7 @@ known_releases = Fold(
 
 release_pins = Fold(
     collection=rows.PINS,
-    number=3,  # since then it counts rollback targets
+    number=3,  # version 3 counts rollback targets
     reads=(
         facts.ReleaseOffered,
         facts.ReleaseRegistered,
@@ -293,7 +293,7 @@ release_pins = Fold(
 
 release_matches = Fold(
     collection=rows.MATCHES,
-    number=2,  # since then a release whose deletion is proposed is a match
+    number=2,  # in version 2 a release whose deletion is proposed is a match
     reads=(facts.ReleaseOffered,),
     ids=lambda fact: (fact.digest,),
     start=lambda id, fact: rows.DigestMatches(fact.digest),

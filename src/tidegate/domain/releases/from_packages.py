@@ -1,11 +1,11 @@
-"""From published revisions to releases that may be pinned: from packages to the registry.
+"""Make published revisions releases that may be pinned: the link from packages to the registry.
 
     RevisionPublished, …DeletionProposed, …DeletionRejected, …DeletionStarted, RevisionDeleted
                                                                           ──▶ ReleaseOffered
 
-A machine that remembers by the revision's name what its release is; the fact that it adds stands
-in the same commit as its cause, so a pin never races a deletion unseen, and the deletion of what
-is pinned is refused whole.
+A machine that remembers the release of each revision by the revision's name. The fact that it adds
+is in the same commit as its cause. So a pin and a deletion at the same time always conflict, and
+the deletion of a pinned release is refused as a whole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.kernel import collections as kernel_collections, folds
 
 
 class ReleaseOffer(Struct, frozen=True, omit_defaults=True):
-    """The release that a revision became; no id: none yet."""
+    """The release of a revision; no id before it is published."""
 
     name: str
     release_id: str = ""
@@ -58,18 +58,18 @@ def step_offer(
         case package_facts.RevisionPublished(package=package, number=number, digest=digest):
             release_id = release_id_of(package, number)
             offer = structs.replace(offer, release_id=release_id, digest=digest)
-            return _moved(offer, states.Lifecycle.PUBLISHED)
+            return _offer(offer, states.Lifecycle.PUBLISHED)
         case package_facts.RevisionDeletionProposed():
-            return _moved(offer, states.Lifecycle.DELETION_PROPOSED)
+            return _offer(offer, states.Lifecycle.DELETION_PROPOSED)
         case package_facts.RevisionDeletionRejected():
-            return _moved(offer, states.Lifecycle.PUBLISHED)
+            return _offer(offer, states.Lifecycle.PUBLISHED)
         case package_facts.RevisionDeletionStarted():
-            return _moved(offer, catalog.TERMINATING) if offer.release_id else (None, ())
+            return _offer(offer, catalog.TERMINATING) if offer.release_id else (None, ())
         case package_facts.RevisionDeleted():
-            return None, _moved(offer, catalog.DELETED)[1] if offer.release_id else ()
+            return None, _offer(offer, catalog.DELETED)[1] if offer.release_id else ()
 
 
-def _moved(offer: ReleaseOffer, lifecycle: str) -> tuple[ReleaseOffer, Sequence[Struct]]:
+def _offer(offer: ReleaseOffer, lifecycle: str) -> tuple[ReleaseOffer, Sequence[Struct]]:
     offered = facts.ReleaseOffered(offer.release_id, offer.digest, str(lifecycle), offer.name)
     return structs.replace(offer, lifecycle=str(lifecycle)), (offered,)
 

@@ -1,8 +1,8 @@
-"""A transition on rows of your own: state, event and outbox row in one transaction, or none of it.
+"""A transition on rows of your own: state, event and outbox row in one transaction.
 
     records.transaction(update ACTUAL, version + 1 · create EVENT# · create OUTBOX#)
 
-For kept models under the generic write policy; Tidegate's own registry decides through its slices.
+It is for kept models under the generic write policy. Tidegate's own registry uses its slices.
 """
 
 from __future__ import annotations
@@ -33,23 +33,23 @@ def transition_append_event(
     subject: Subject | None = None,
     rules: Rules = BUILT_IN_RULES,
 ) -> Stored:
-    """Change a row that exists, add 1 to its version, and create the rows that tell of it.
+    """Change an existing row, add 1 to its version, and create its event and outbox rows.
 
-    The version is checked when it is given. Changes that carry provenance or confidence, under
-    their stored or their Python names, must be authority by the rules of the registry; with a
-    subject, authority for this release in this scope. All rows share the partition of the actual
-    one: its id up to the slash. ``protected_attributes`` protects more for this call.
+    The version is checked if it is given. Changes that carry provenance or confidence, under their
+    stored or their Python names, must have authority by the rules of the registry; with a
+    ``subject``, for this release in this scope. All rows share the partition of the actual row: its
+    id up to the slash. ``protected_attributes`` protects further attributes in this call.
 
     Raises:
         InvalidInput, ImmutableRecord, ProtectedField, RejectedEvidence: before any I/O.
-        NotFound: there is no actual row; it is never made here.
-        VersionConflict: it is at another version. DuplicateEvent: an event or outbox row of this
+        NotFound: the actual row does not exist; it is never created here.
+        VersionConflict: it is at another version. DuplicateEvent: an event or outbox row with this
             key exists already.
     """
-    beside = [event] if outbox is None else [event, outbox]
+    new_rows = [event] if outbox is None else [event, outbox]
     if not changes:
         raise InvalidInput("a transition sets nothing")
-    for row in beside:
+    for row in new_rows:
         if _partition(row.id) != _partition(actual.id):
             raise InvalidInput(f"{row.id} is not in the partition of {actual.id}", row=row.id)
     _check_authority(records, actual, changes, subject, rules)
@@ -61,7 +61,7 @@ def transition_append_event(
         protected_attributes=protected_attributes,
     )
     try:
-        stored, *_ = records.transaction(update, *beside)
+        stored, *_ = records.transaction(update, *new_rows)
     except VersionConflict:
         raise
     except ConditionFailed as failure:

@@ -1,4 +1,4 @@
-"""What a request about releases is refused with."""
+"""The errors of requests about releases."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from tidegate.errors import ConditionFailed, Conflict, Forbidden, Formatted, Ref
 
 
 class DuplicateEvent(Formatted, ConditionFailed):
-    """The key of an event or of evidence is used already, and says something else."""
+    """The key of an event or of evidence is already used for something else."""
 
     code = "duplicate_event"
     message = "{row} exists already with other content"
@@ -14,7 +14,7 @@ class DuplicateEvent(Formatted, ConditionFailed):
 
 
 class ReleaseNotPinnable(Refused):
-    """Only a published release takes a new pin; the deletion of this one was carried out."""
+    """Only a published release can be pinned; this one was deleted or is being deleted."""
 
     code = "release_not_pinnable"
 
@@ -40,7 +40,7 @@ class StillPinned(Forbidden):
         channels: tuple[str, ...],
         *,
         proposed: bool,
-        hosts: tuple[str, ...] = (),  # the first of those that run it
+        hosts: tuple[str, ...] = (),  # the first hosts that run it
         host_count: int = 0,
     ) -> None:
         self.release_id, self.pins, self.channels = release_id, pins, channels
@@ -62,7 +62,7 @@ class StillPinned(Forbidden):
 
 
 class StillRollbackTarget(Forbidden):
-    """A channel would roll back to the release; it keeps the last three that it could go to."""
+    """A channel keeps the last three releases that it could roll back to; this is one of them."""
 
     code = "still_rollback_target"
 

@@ -15,7 +15,7 @@ _PINS = (facts.ReleaseTransitioned, IntentRequested)
 
 @dataclass(frozen=True, slots=True)
 class Registry:
-    """The registry's verbs, under one set of rules about evidence."""
+    """The registry's slices, under one set of rules about evidence."""
 
     register: Slice
     transition: Slice
@@ -35,7 +35,7 @@ class Registry:
 
 
 def registry_under(rules: Rules) -> Registry:
-    """The verbs for an installation that adds evidence triples of its own."""
+    """Build the slices for an installation that adds its own evidence triples."""
     return Registry(
         register=Slice(
             name="register-release",

@@ -1,12 +1,12 @@
-"""The rows of the registry, what is current and what happened: docs/design/releases.md.
+"""The rows of the registry, current and past: docs/design/releases.md.
 
     RELEASE#service-a/ACTUAL                                       one per scope; the pin
     RELEASE#service-a/EVENT#2026-04-24T19:00:00.000000Z#web.2#c1   one per change of the pin's row
-    RELEASE#service-a/EVIDENCE#factory#batch-2026-04-24            kept, never authority
-    RELEASE#service-a/COMMAND#c1                                   what became of a command
+    RELEASE#service-a/EVIDENCE#factory#batch-2026-04-24            stored, never authority
+    RELEASE#service-a/COMMAND#c1                                   the result of a command
 
-Folds alone write them, so no generic call reaches a pin, an event or a piece of evidence. ACTUAL
-takes its declared members and no others: a note is no authority.
+Only folds write them, so no generic write can change a pin, an event or evidence. ACTUAL accepts
+only its declared fields: a note is no authority.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tidegate.kernel.records.write_policy import WriteMode, WritePolicy
 
 
 class EventType(StrEnum):
-    """What a change did."""
+    """The kind of a change."""
 
     REGISTERED = "registered"
     PROMOTED = "promoted"  # the pin moved
-    CONFIRMED = "confirmed"  # the pin stayed; status or evidence are new
+    CONFIRMED = "confirmed"  # the pin stayed; its status or evidence is new
     RETIRED = "retired"
 
 
@@ -40,7 +40,7 @@ class Actual(
     forbid_unknown_fields=True,
     kw_only=True,
 ):
-    """What is current in a scope, and by which authority. ``version`` counts 0, 1, 2 …"""
+    """The current pin of a scope and its authority. ``version`` counts 0, 1, 2 …"""
 
     scope: str
     status: facts.PinStatus
@@ -72,14 +72,14 @@ class ReleaseEvent(Struct, frozen=True, omit_defaults=True, rename="camel", kw_o
 
 
 class KeptEvidence(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """What somebody observed, as they sent it. Visible, never authority. Written once."""
+    """Evidence as it was sent. Visible, never authority. Written once."""
 
     scope: str
     source: str
     batch: str
     authority: bool
     document: dict[str, Any]
-    reason: str  # why it is no authority
+    reason: str  # why it has no authority
     recorded_at: datetime
     command_id: str
     by: str
@@ -87,11 +87,11 @@ class KeptEvidence(Struct, frozen=True, omit_defaults=True, rename="camel", kw_o
 
 
 class ExecutedCommand(Struct, frozen=True, omit_defaults=True, rename="camel", kw_only=True):
-    """What a command led to, so that its repeat finds itself. Written once."""
+    """The result of a command, by which a repeat is recognised. Written once."""
 
     request: str  # SHA-256 of the command
     row: str  # the id of the event or evidence that it wrote
-    registry_version: int | None = None  # of the scope after it; None: it left the row alone
+    registry_version: int | None = None  # of the scope afterwards; None: the row did not change
 
 
 _ONCE = WritePolicy(WriteMode.WRITE_ONCE)
@@ -135,7 +135,7 @@ COMMANDS = kernel_collections.Collection(
 
 
 def row_id(scope: str, sort_key: str = "") -> str:
-    """The id of a scope's row with this sort key, or the beginning of several."""
+    """The id of a scope's row with this sort key, or a prefix of several."""
     return f"RELEASE#{scope}/{sort_key}"
 
 
@@ -156,7 +156,7 @@ def command_key(scope: str, command_id: str) -> model.Key:
 
 
 class KnownRelease(Struct, frozen=True, omit_defaults=True):
-    """A release as the registry needs it."""
+    """A release and its lifecycle, as far as the registry needs them."""
 
     release_id: str
     digest: str
@@ -165,23 +165,23 @@ class KnownRelease(Struct, frozen=True, omit_defaults=True):
 
 
 class ReleasePins(Struct, frozen=True, omit_defaults=True):
-    """What keeps a release from deletion: scopes that are pinned to it, channels that would roll
-    back to it.
+    """What blocks the deletion of a release: scopes that are pinned to it and channels that would
+    roll back to it.
     """
 
     release_id: str
     pins: int = 0
-    scopes: tuple[str, ...] = ()  # the first of them, for the message
+    scopes: tuple[str, ...] = ()  # the first scopes, for the message
     rungs: int = 0
-    channels: tuple[str, ...] = ()  # the first of those, for the message
+    channels: tuple[str, ...] = ()  # the first channels, for the message
 
 
 class DigestMatches(Struct, frozen=True, omit_defaults=True):
-    """The pinnable releases of one content."""
+    """The pinnable releases with one content."""
 
     digest: str
     release_ids: tuple[str, ...] = ()
-    crowded: bool = False  # there were more than MATCHES_MAX: for good, none of them is the one
+    crowded: bool = False  # there were more than MATCHES_MAX, so from now on there is no one match
 
 
 KNOWN = kernel_collections.Collection(

@@ -1,11 +1,11 @@
-"""The verbs that move a pin: register, transition, retire. Each carries evidence, or says why.
+"""The commands that move a pin: register, transition, retire. Each needs evidence or a reason.
 
     register ──▶ version 0 ──▶ transition ──▶ version 1 ──▶ … ──▶ retire
-    one commit: ACTUAL, its event, what is owed to the world
+    one commit: ACTUAL, its event, and the intents for effects outside
 
-The row's version is asked for, never assumed; a repeat of a command finds what its first copy did
-and changes nothing. Which guard failed is told: ``version_conflict`` (the row moved on),
-``duplicate_event`` (the command's id says something else), ``rejected_evidence``.
+The caller must give the row's version. A repeat of a command finds the first result and changes
+nothing. The error says which check failed: ``version_conflict`` (the row has changed),
+``duplicate_event`` (another command had this id), ``rejected_evidence``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tidegate.domain.releases import catalog, facts, refusals, rows as release_r
 from tidegate.kernel import codec, model
 
 NAME_BYTES_MAX = 128
-OPERATIONS_MAX = 8  # that one change owes
+OPERATIONS_MAX = 8  # effects outside that one change requests
 REASON_BYTES_MAX = 1_024
 _NAMES: Final = {
     "scope": re.compile(r"[a-z0-9][a-z0-9-]*"),
@@ -35,7 +35,7 @@ _NAMES: Final = {
     "batch": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*"),
 }
 
-Document = dict[str, Any]  # as it was sent: members provenance and confidence
+Document = dict[str, Any]  # as it was sent, with the fields provenance and confidence
 
 
 class RegisterRelease(Struct, frozen=True, kw_only=True):
@@ -48,7 +48,7 @@ class RegisterRelease(Struct, frozen=True, kw_only=True):
     command_id: str
     by: str
     status: facts.PinStatus = facts.PinStatus.ACTIVE
-    operations: tuple[str, ...] = ()  # effects that are owed to the world
+    operations: tuple[str, ...] = ()  # the effects outside that it requests
 
 
 class TransitionRelease(Struct, frozen=True, kw_only=True):
@@ -78,11 +78,11 @@ class RetireRelease(Struct, frozen=True, kw_only=True):
 Pinning = RegisterRelease | TransitionRelease
 
 
-# ── what every verb asks first ────────────────────────────────────────────────────────────────────
+# ── common checks ─────────────────────────────────────────────────────────────────────────────────
 
 
 def check_names(command: Struct) -> None:
-    """That names fit into keys, and that somebody is named. Raises: InvalidInput, LimitExceeded."""
+    """Check that names fit into keys and an actor is given. Raises: InvalidInput, LimitExceeded."""
     for name, pattern in _NAMES.items():
         text = getattr(command, name, None)
         if text is not None:
@@ -95,12 +95,12 @@ def check_names(command: Struct) -> None:
 
 
 def request_of(command: Struct) -> str:
-    """By what a repeat of the command is known."""
+    """The hash by which a repeat of the command is recognised."""
     return sha256(codec.encode(command)).hexdigest()
 
 
 def is_repeat(executed: release_rows.ExecutedCommand | None, command: Struct) -> bool:
-    """Whether this very command was executed before.
+    """Whether this command was executed before.
 
     Raises:
         DuplicateEvent: its id was, for something else.
@@ -115,7 +115,7 @@ def is_repeat(executed: release_rows.ExecutedCommand | None, command: Struct) ->
 def demand_version(
     actual: release_rows.Actual | None, scope: str, expected: int | None
 ) -> release_rows.Actual:
-    """The row, if the caller saw it as it is.
+    """Return the row if the caller expects its current version.
 
     Raises:
         VersionRequired, NotFound, StaleVersion. IllegalTransition: the scope is retired.
@@ -132,9 +132,10 @@ def demand_version(
 
 
 def demand_authority(command: Pinning, now: datetime, rules: Rules) -> Authority:
-    """The authority that the command brings. Raises: InvalidInput, LimitExceeded, RejectedEvidence.
+    """Read the authority of the command. Unknown fields at the top of the document are refused.
 
-    The document is closed at its top, too: free text never comes near the row.
+    Raises:
+        InvalidInput, LimitExceeded, RejectedEvidence.
     """
     unknown = sorted(set(command.authority) - {"provenance", "confidence"})
     if unknown:
@@ -153,7 +154,7 @@ def check_operations(operations: tuple[str, ...]) -> None:
 
 
 def check_status(status: str) -> None:
-    """Raises: InvalidInput: no release is pinned so."""
+    """Raises: InvalidInput: a pin cannot have this status."""
     if status not in (facts.PinStatus.ACTIVE, facts.PinStatus.WARMING):
         raise errors.InvalidInput(f"a release is not pinned as {status!r}", field="status")
 
@@ -174,7 +175,7 @@ PinningRows = tuple[
 
 
 def rows_of_pinning(command: Pinning) -> tuple[model.Key, ...]:
-    """What a change of the pin depends on. Raises: InvalidInput, LimitExceeded."""
+    """The rows that a change of the pin reads. Raises: InvalidInput, LimitExceeded."""
     _check_pinning(command)
     return (
         release_rows.actual_key(command.scope),
@@ -227,7 +228,7 @@ def transition_facts(
     authority: Authority,
     now: datetime,
 ) -> tuple[Struct, ...]:
-    """The facts of a transition all of whose guards hold; ``request`` is of what was sent."""
+    """The facts of a transition that passed all checks; ``request`` is the hash of its command."""
     moves = command.release_id != actual.pinned_release_id
     fact = facts.ReleaseTransitioned(
         scope=command.scope,
@@ -251,7 +252,7 @@ def intents_of(
     version: int,
     operations: tuple[str, ...],
 ) -> tuple[outbox_facts.IntentRequested, ...]:
-    """The intents that go into the commit of a change: what is wanted outside, never done here."""
+    """The intents for the commit of a change. The worker carries them out later."""
     state = states.RequestedState(
         release_id=fact.release_id, status=fact.status, digest=fact.digest
     )

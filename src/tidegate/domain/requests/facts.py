@@ -1,4 +1,4 @@
-"""What happens to a request on a protected channel."""
+"""The facts about requests on protected channels."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from tidegate.kernel import tags, vocabulary
 
 
 class SeenChannel(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What the request was made of: if one of these changes, it is void."""
+    """The channel when the request was made. If one of these changes, the request is void."""
 
     pin: str | None
     policy_digest: str
     selector: str
     protection: ChannelProtection
-    hosts: int | None = None  # of the plan; only a move by more than a tenth counts
-    created_at: datetime | None = None  # of the channel: created again, it is another one
+    hosts: int | None = None  # of the plan; only a change by more than a tenth counts
+    created_at: datetime | None = None  # of the channel; it may be created again
     rollout: str | None = None  # the newest one of the channel
     subject: dict[str, str] = {}  # digests of the hold, freeze, release … that it names
 
@@ -32,11 +32,11 @@ class RequestFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class RequestMade(RequestFact, frozen=True, kw_only=True):
-    """A person asks for something that needs another person."""
+    """A person requested something that needs another person's approval."""
 
     kind: Annotated[str, tags.Untagged()]  # the step: channel.promote
     command: dict[str, Any]  # its arguments
-    digest: Annotated[str, tags.Untagged()]  # of what is asked for and what was seen
+    digest: Annotated[str, tags.Untagged()]  # of the command and of ``seen``
     seen: Annotated[SeenChannel, tags.Untagged()]
     reason: str
     expires_at: datetime
@@ -46,14 +46,14 @@ class RequestMade(RequestFact, frozen=True, kw_only=True):
 
 
 class RequestApproved(RequestFact, frozen=True, kw_only=True):
-    """Another person agrees to what has this digest."""
+    """Another person approved the request with this digest."""
 
     digest: Annotated[str, tags.Untagged()]
     reason: str = ""
 
 
 class RequestExecuted(RequestFact, frozen=True, kw_only=True):
-    """It was carried out, in this commit."""
+    """The request was carried out in this commit."""
 
 
 class RequestRejected(RequestFact, frozen=True, kw_only=True):
@@ -65,17 +65,17 @@ class RequestWithdrawn(RequestFact, frozen=True, kw_only=True):
 
 
 class RequestExpired(RequestFact, frozen=True, kw_only=True):
-    """Nobody approved it in time, or nobody carried it out."""
+    """The request was not approved or not carried out in time."""
 
 
 class RequestVoided(RequestFact, frozen=True, kw_only=True):
-    """The channel, or what the request names, is no longer as it was when it was made."""
+    """The channel, or a thing that the request names, has changed since the request was made."""
 
     reason: str
 
 
 class EmergencyUsed(RequestFact, frozen=True, kw_only=True):
-    """A person went past the approval. What they did is in the same commit."""
+    """A person bypassed the approval with break-glass. Their command is in the same commit."""
 
     kind: Annotated[str, tags.Untagged()]
     command: dict[str, Any]
@@ -84,11 +84,11 @@ class EmergencyUsed(RequestFact, frozen=True, kw_only=True):
 
 
 class EmergencyUnreviewed(RequestFact, frozen=True, kw_only=True):
-    """Nobody looked in time at what was done alone. It still waits for a review."""
+    """A use of break-glass was not reviewed in time. It still waits for a review."""
 
 
 class RequestReviewed(RequestFact, frozen=True, kw_only=True):
-    """Another person looked at what was done alone. The verdict undoes nothing."""
+    """Another person reviewed a use of break-glass. A negative verdict undoes nothing."""
 
     accepted: bool
     reason: str

@@ -1,4 +1,4 @@
-"""How facts become the row of a request."""
+"""The fold that computes the row of a request."""
 
 from __future__ import annotations
 

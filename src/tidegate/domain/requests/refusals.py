@@ -15,7 +15,7 @@ def spell_grant(channel: str) -> str:
 
 
 class RequestNotFound(Formatted, NotFound):
-    """There is no request of this name."""
+    """There is no request with this id."""
 
     code = "request_not_found"
     message = "there is no request {request_id}; see them with `tidegate request list`"
@@ -36,7 +36,7 @@ class RequestOver(Refused):
 
 
 class RequestOutdated(Refused):
-    """The channel is no longer as it was when the request was made, or its time is over."""
+    """The channel has changed since the request was made, or the request has expired."""
 
     code = "request_outdated"
 
@@ -50,7 +50,7 @@ class RequestOutdated(Refused):
 
 
 class RequestImpossible(RequestOutdated):
-    """What the request asks for can never be done any more, so it is void."""
+    """The request can never be carried out any more, so it is void."""
 
     code = "request_impossible"
 
@@ -60,7 +60,7 @@ class RequestImpossible(RequestOutdated):
 
 
 class RequestExpiredAt(RequestOutdated):
-    """It was not carried out in time."""
+    """The request was not carried out in time."""
 
     code = "request_expired"
 
@@ -70,7 +70,7 @@ class RequestExpiredAt(RequestOutdated):
 
 
 class RequestChanged(Conflict):
-    """The approval names another digest than that of the request."""
+    """The approval names a digest that is not the request's."""
 
     code = "request_changed"
 
@@ -100,7 +100,7 @@ class RequestHostsMoved(Conflict):
 
 
 class ProtectionChanged(Conflict):
-    """A channel was protected, or a hold or freeze changed hands, while a verb was decided."""
+    """A channel was protected, or a hold or freeze replaced, while the command was decided."""
 
     code = "protection_changed"
 
@@ -113,7 +113,7 @@ class ProtectionChanged(Conflict):
 
 
 class OwnRequest(Refused):
-    """Who made a request does not approve or review it."""
+    """You cannot approve or review a request that you made."""
 
     code = "own_request"
 
@@ -124,7 +124,7 @@ class OwnRequest(Refused):
 
 
 class NotOwnRequest(Formatted, Refused):
-    """Only who made a request withdraws it."""
+    """Only the person who made a request can withdraw it."""
 
     code = "not_own_request"
     message = (

@@ -12,7 +12,7 @@ from tidegate.kernel import collections as kernel_collections, model
 
 
 class ChannelRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What a person asked for on a protected channel, and who agreed."""
+    """A request on a protected channel and its approvals."""
 
     request_id: str
     channel: str
@@ -29,13 +29,13 @@ class ChannelRequest(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ended_by: str = ""
     ended_at: datetime | None = None
     ended_reason: str = ""
-    accepted: bool | None = None  # what the review said
+    accepted: bool | None = None  # the verdict of the review
     also: tuple[str, ...] = ()  # other protected channels that it concerns
-    reminded_at: datetime | None = None  # when people were told that nobody has reviewed it
+    reminded_at: datetime | None = None  # when people were notified that the review is overdue
 
     @property
     def channels(self) -> tuple[str, ...]:
-        """The protected channels that it concerns: who approves it may do so on each."""
+        """The protected channels that it concerns. An approver needs the permission on each."""
         return self.channel, *self.also
 
     @property

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class RequestState(StrEnum):
-    """Where a request stands."""
+    """The state of a request."""
 
     WAITING = "waiting"
     APPROVED = "approved"  # by enough people, and not carried out yet

@@ -1,10 +1,11 @@
-"""What a request is about, and whether that is still the thing that its approvers look at.
+"""The subject of a request, and whether it is still the same.
 
-A hold, a freeze or a window may end and come again under the same name while a request waits. So a
-request remembers a digest of each thing that it names. It is void once one of them is another one.
+While a request waits, a hold, a freeze or a window may end, and another may begin under the same
+name. So a request remembers a digest of each thing that it names. It becomes void when one of them
+has been replaced or changed.
 
     making     list_parts ──▶ digest_parts ──▶ SeenChannel.subject
-    any look   list_parts ──▶ find_changed_part, against SeenChannel.subject
+    checking   list_parts ──▶ find_changed_part, against SeenChannel.subject
 """
 
 from __future__ import annotations
@@ -33,26 +34,26 @@ class SubjectPart(NamedTuple):
     name: str
     key: model.Key
     row: type[Any]
-    counts: Callable[[Any], object]  # what must stay as it was; None: the thing is not there
-    ended: str  # what to say when it is gone
-    changed: str  # what to say when it is another one
+    counts: Callable[[Any], object]  # what must not change; None: the thing does not exist
+    ended: str  # the description if it no longer exists
+    changed: str  # the description if it was replaced or changed
 
 
 def list_parts(kind: str, channel: str, command: Command) -> tuple[SubjectPart, ...]:
-    """What a request of this kind names, apart from its channel's settings and pin."""
+    """List the rows that a request of this kind is about, without its channel and pin."""
     parts = _PARTS.get(kind)
     return () if parts is None else tuple(parts(channel, command))
 
 
 def digest_parts(parts: Sequence[SubjectPart], rows: Sequence[Any]) -> dict[str, str]:
-    """A digest of each part as it is now; empty: it is not there."""
+    """Compute a digest of each part as it is now; empty if it does not exist."""
     return {part.name: _digest(part, row) for part, row in zip(parts, rows, strict=True)}
 
 
 def find_changed_part(
     parts: Sequence[SubjectPart], rows: Sequence[Any], seen: Mapping[str, str]
 ) -> str:
-    """What ended or changed since the digests were made, in words; empty: nothing."""
+    """Describe what ended or changed since the digests were computed; empty if nothing did."""
     for part, row in zip(parts, rows, strict=True):
         found = _digest(part, row)
         if found != seen.get(part.name, ""):
@@ -81,19 +82,19 @@ def _release(release_id: str) -> SubjectPart:
     )
 
 
-def _promotion(channel: str, said: Command) -> Iterator[SubjectPart]:
-    yield _release(said["release_id"])
-    yield from _gates(channel, said.get("overrides") or ())
+def _promotion(channel: str, command: Command) -> Iterator[SubjectPart]:
+    yield _release(command["release_id"])
+    yield from _gates(channel, command.get("overrides") or ())
 
 
-def _rollback(channel: str, said: Command) -> Iterator[SubjectPart]:
-    # It passes whatever stops the channel when it is carried out: going back is the safe direction.
-    yield _release(said["to"])
+def _rollback(channel: str, command: Command) -> Iterator[SubjectPart]:
+    # A rollback passes all current stops of the channel, because going back is the safe direction.
+    yield _release(command["to"])
 
 
-def _stopped_rollout(channel: str, said: Command) -> Iterator[SubjectPart]:
-    """A rollout that stopped: it may be tried again meanwhile, and stop once more."""
-    rollout_id = said["rollout_id"]
+def _stopped_rollout(channel: str, command: Command) -> Iterator[SubjectPart]:
+    """A stopped rollout. It may be retried while the request waits, and stop once more."""
+    rollout_id = command["rollout_id"]
     yield SubjectPart(
         name="rollout",
         key=rollout_rows.rollout_key(rollout_id),
@@ -104,8 +105,8 @@ def _stopped_rollout(channel: str, said: Command) -> Iterator[SubjectPart]:
     )
 
 
-def _open_rollout(channel: str, said: Command) -> Iterator[SubjectPart]:
-    rollout_id = said["rollout_id"]
+def _open_rollout(channel: str, command: Command) -> Iterator[SubjectPart]:
+    rollout_id = command["rollout_id"]
     yield SubjectPart(
         name="rollout",
         key=rollout_rows.rollout_key(rollout_id),
@@ -116,13 +117,13 @@ def _open_rollout(channel: str, said: Command) -> Iterator[SubjectPart]:
     )
 
 
-def _override(channel: str, said: Command) -> Iterator[SubjectPart]:
-    yield from _open_rollout(channel, said)
-    yield from _gates(channel, (said["gate"],))
+def _override(channel: str, command: Command) -> Iterator[SubjectPart]:
+    yield from _open_rollout(channel, command)
+    yield from _gates(channel, (command["gate"],))
 
 
 def _gates(channel: str, gates: Sequence[str]) -> Iterator[SubjectPart]:
-    """What holds the gates shut that are passed: a later freeze, hold or window is another one."""
+    """What closes the gates to be passed. A later freeze, hold or window is another one."""
     own, copy = stops.stops_keys(channel)
     for name, key in (("", own), (" of all channels", copy)):
         for gate, noun, member in (
@@ -130,14 +131,14 @@ def _gates(channel: str, gates: Sequence[str]) -> Iterator[SubjectPart]:
             (states.OverridableGate.WINDOW, "windows", "windows"),
         ):
             if gate in gates:
-                said = f"the {noun} of {channel} changed"
+                changed = f"the {noun} of {channel} changed"
                 yield SubjectPart(
                     name=f"{noun}{name}",
                     key=key,
                     row=stops.ChannelStops,
                     counts=_member(member),
-                    ended=said,
-                    changed=said,
+                    ended=changed,
+                    changed=changed,
                 )
     if states.OverridableGate.HOLD in gates:
         yield _hold(channel)
@@ -161,8 +162,8 @@ def _hold(channel: str) -> SubjectPart:
     )
 
 
-def _freeze(channel: str, said: Command) -> Iterator[SubjectPart]:
-    freeze_id = said["freeze_id"]
+def _freeze(channel: str, command: Command) -> Iterator[SubjectPart]:
+    freeze_id = command["freeze_id"]
     yield SubjectPart(
         name="freeze",
         key=channel_rows.freeze_key(freeze_id),
@@ -173,8 +174,8 @@ def _freeze(channel: str, said: Command) -> Iterator[SubjectPart]:
     )
 
 
-def _window(channel: str, said: Command) -> Iterator[SubjectPart]:
-    window_id = said.get("window_id") or said["window"]["window_id"]
+def _window(channel: str, command: Command) -> Iterator[SubjectPart]:
+    window_id = command.get("window_id") or command["window"]["window_id"]
     yield SubjectPart(
         name="window",
         key=window_rows.window_key(window_id),
@@ -185,8 +186,8 @@ def _window(channel: str, said: Command) -> Iterator[SubjectPart]:
     )
 
 
-def _quarantine(channel: str, said: Command) -> Iterator[SubjectPart]:
-    closure_hash = said["closure_hash"]
+def _quarantine(channel: str, command: Command) -> Iterator[SubjectPart]:
+    closure_hash = command["closure_hash"]
     yield SubjectPart(
         name="quarantine",
         key=channel_rows.quarantine_key(channel, closure_hash),
@@ -197,13 +198,13 @@ def _quarantine(channel: str, said: Command) -> Iterator[SubjectPart]:
     )
 
 
-def _budget(channel: str, said: Command) -> Iterator[SubjectPart]:
-    budget_id = said["budget_id"]
+def _budget(channel: str, command: Command) -> Iterator[SubjectPart]:
+    budget_id = command["budget_id"]
     yield SubjectPart(
         name="budget",
         key=fleet_rows.budget_key(budget_id),
         row=fleet_rows.Budget,
-        # Not how much of it is taken: that changes with every order.
+        # Without the slots in use, which change with every order.
         counts=lambda row: (
             None if row.removed else (row.selector, row.max_in_flight, row.max_in_flight_pct)
         ),
@@ -212,13 +213,13 @@ def _budget(channel: str, said: Command) -> Iterator[SubjectPart]:
     )
 
 
-def _labels(channel: str, said: Command) -> Iterator[SubjectPart]:
-    host_id = said["host_id"]
+def _labels(channel: str, command: Command) -> Iterator[SubjectPart]:
+    host_id = command["host_id"]
     yield SubjectPart(
         name="labels",
         key=fleet_rows.host_key(host_id),
         row=fleet_rows.Host,
-        # What a host says of itself stays with it, whatever labels a person gives it.
+        # Labels that a host reports itself are kept whatever labels a person sets.
         counts=lambda row: sorted(
             item for item in row.labels.items() if not item[0].startswith(FACT_PREFIX)
         ),
@@ -235,7 +236,7 @@ _PARTS: Final[Mapping[str, Callable[[str, Command], Iterator[SubjectPart]]]] = {
     steps.OVERRIDE_GATE.name: _override,
     steps.SKIP_WAVE.name: _open_rollout,
     steps.PROMOTE_ALL.name: _open_rollout,
-    steps.UNHOLD_CHANNEL.name: lambda channel, said: iter((_hold(channel),)),
+    steps.UNHOLD_CHANNEL.name: lambda channel, command: iter((_hold(channel),)),
     steps.END_FREEZE.name: _freeze,
     steps.CREATE_WINDOW.name: _window,
     steps.EDIT_WINDOW.name: _window,

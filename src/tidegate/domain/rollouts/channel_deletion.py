@@ -1,8 +1,8 @@
-"""Delete a channel: its hosts are free, its scope is retired, and the log keeps everything.
+"""Delete a channel: its hosts are freed, its scope is retired, and the log keeps everything.
 
-Nothing may still use the channel: no rollout of it is open, no other channel waits for it, no
-freeze or window names it. A channel that had a release keeps its name to itself: its history would
-otherwise be that of two channels.
+Nothing may still use the channel: it has no open rollout, no other channel waits for it, and no
+freeze or window names it. The name of a channel that had a release is never used again: otherwise
+its history would mix two channels.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def decide_deletion(rows: Rows, command: DeleteChannel, now: datetime) -> Sequen
 def list_users(
     channel: channel_rows.Channel, fleet: Fleet | None, stops: ChannelStops | None, now: datetime
 ) -> Iterator[str]:
-    """What still uses the channel, by name."""
+    """List what still uses the channel, by name."""
     if channel.newest_rollout_id is not None and channel.newest_state in OPEN:
         yield f"{channel.newest_rollout_id} (open)"
     for scope in () if fleet is None else fleet.channels:

@@ -1,8 +1,8 @@
-"""Clear a rollout that a host's failure stopped: try again, go on without hosts, or give it up.
+"""Clear a rollout that a host's failure stopped: retry, waive hosts, or abandon it.
 
 resume     QuarantineLifted, if the closure is quarantined, then OperatorClearance: failed and
            reverted hosts get another attempt; if hosts are named, only these
-waive      the named hosts leave the count; once none is left that failed, the rollout goes on
+waive      the named hosts no longer count; once no failed host counts, the rollout resumes
 abandon    superseded, without a successor
 """
 
@@ -16,19 +16,9 @@ from msgspec import Struct
 
 from tidegate.domain.access.reasons import check_operator
 from tidegate.domain.channels import facts as channel_facts, rows as channel_rows
-from tidegate.domain.hosts import (
-    refusals as host_refusals,
-    rows as host_rows,
-    states as host_states,
-)
-from tidegate.domain.rollouts import (
-    facts,
-    names,
-    refusals,
-    report_slices,
-    rows as rollout_rows,
-    states,
-)
+from tidegate.domain.hosts import refusals, rows as host_rows, states as host_states
+from tidegate.domain.rollouts import facts, names, preconditions, rows as rollout_rows, states
+from tidegate.domain.rollouts.refusals import refuse_verb
 from tidegate.errors import InvalidInput
 from tidegate.kernel import model, slices
 
@@ -38,14 +28,14 @@ TROUBLED = frozenset({host_states.HostState.FAILED, host_states.HostState.REVERT
 
 
 class ClearRollout(Struct, frozen=True, kw_only=True):
-    """Take a Reverted or Failed rollout on."""
+    """Clear a Reverted or Failed rollout."""
 
     rollout_id: str
     operator: str
     reason: str
     mode: states.Clearance
-    closure_hash: str = ""  # of its target: what resuming lifts from quarantine
-    host_ids: tuple[str, ...] = ()  # that are waived, or alone tried again
+    closure_hash: str = ""  # of its target: a resume lifts its quarantine
+    host_ids: tuple[str, ...] = ()  # hosts to waive, or the only ones to retry
     expected_version: int | None = None  # of its row: the last transition that the operator saw
 
 
@@ -65,17 +55,17 @@ def rows_of_clearance(command: ClearRollout) -> tuple[model.Key, ...]:
                 _check_hosts(command.host_ids)
             return (
                 *rows,
-                *_records(command),
+                *_record_keys(command),
                 channel_rows.quarantine_key(channel, command.closure_hash),
             )
         case states.Clearance.WAIVE:
             _check_hosts(command.host_ids)
-            return (*rows, *_records(command))
+            return (*rows, *_record_keys(command))
         case states.Clearance.ABANDON:
             return rows
 
 
-def _records(command: ClearRollout) -> tuple[model.Key, ...]:
+def _record_keys(command: ClearRollout) -> tuple[model.Key, ...]:
     return tuple(host_rows.record_key(command.rollout_id, host) for host in command.host_ids)
 
 
@@ -91,17 +81,19 @@ def decide_clearance(
     rows: tuple[Any, ...], command: ClearRollout, now: datetime
 ) -> Sequence[Struct]:
     """Raises: RolloutUnknown, IllegalTransition, HostNotInRollout, InvalidInput."""
-    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state not in states.CLEARABLE:
-        raise refusals.refuse_verb(tally, f"clearance ({command.mode})", "clear or retry it")
+        raise refuse_verb(tally, f"clearance ({command.mode})", "clear or retry it")
     lifted: tuple[channel_facts.QuarantineLifted, ...] = ()
     hosts: tuple[facts.ClearedHost, ...] = ()
     if command.mode is states.Clearance.RESUME:
         *records, quarantined = rows[2:]
-        lifted = _lifted(tally, quarantined, command, now)
-        hosts = tuple(map(_retried, records, command.host_ids, [tally] * len(records)))
+        lifted = _lift_quarantine(tally, quarantined, command, now)
+        hosts = tuple(map(_describe_retried, records, command.host_ids, [tally] * len(records)))
     if command.mode is states.Clearance.WAIVE:
-        hosts = tuple(map(_waived, rows[2:], command.host_ids, [tally] * len(command.host_ids)))
+        hosts = tuple(
+            map(_describe_waived, rows[2:], command.host_ids, [tally] * len(command.host_ids))
+        )
     clearance = facts.OperatorClearance(
         rollout_id=command.rollout_id,
         at=now,
@@ -113,7 +105,7 @@ def decide_clearance(
     return (*lifted, clearance)
 
 
-def _lifted(
+def _lift_quarantine(
     tally: rollout_rows.RolloutTally, quarantined: object, command: ClearRollout, now: datetime
 ) -> tuple[channel_facts.QuarantineLifted, ...]:
     if tally.target_closure != command.closure_hash:
@@ -133,12 +125,12 @@ def _lifted(
     return (lifted,)
 
 
-def _waived(
+def _describe_waived(
     record: host_rows.HostRecord | None, host_id: str, tally: rollout_rows.RolloutTally
 ) -> facts.ClearedHost:
-    """The host as it leaves the count."""
+    """Describe a host that a waiver names."""
     if record is None:
-        raise host_refusals.HostNotInRollout(tally.rollout_id, host_id)
+        raise refusals.HostNotInRollout(tally.rollout_id, host_id)
     if record.left is not None or record.late or record.state is host_states.HostState.CONVERGED:
         what = record.left or ("late" if record.late else record.state)
         raise InvalidInput(f"{host_id} is {what}: it holds nothing back", field="host_ids")
@@ -146,10 +138,10 @@ def _waived(
     return facts.ClearedHost(host_id, record.wave, state, record.rollback_failed)
 
 
-def _retried(
+def _describe_retried(
     record: host_rows.HostRecord | None, host_id: str, tally: rollout_rows.RolloutTally
 ) -> facts.ClearedHost:
-    """The host as it is tried again."""
+    """Describe a host that a resume names."""
     if record is None or record.left is not None or record.late or record.state not in TROUBLED:
         raise InvalidInput(
             f"{host_id} neither failed nor rolled back in {tally.rollout_id}, so it is not tried "
@@ -159,7 +151,7 @@ def _retried(
     return facts.ClearedHost(host_id, record.wave, record.state, record.rollback_failed)
 
 
-def _seen(command: ClearRollout) -> dict[model.Key, model.Position]:
+def _expect_version(command: ClearRollout) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
     return {rollout_rows.rollout_key(command.rollout_id): command.expected_version}
@@ -170,7 +162,7 @@ clear_rollout = slices.Slice(
     command=ClearRollout,
     writes=(channel_facts.QuarantineLifted, facts.OperatorClearance),
     rows=rows_of_clearance,
-    expects=_seen,
+    expects=_expect_version,
     decide=decide_clearance,
 )
 SLICES = (clear_rollout,)

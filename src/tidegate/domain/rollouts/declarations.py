@@ -7,9 +7,11 @@ from tidegate.domain.rollouts import (
     clearance,
     facts,
     folds,
+    order_slices,
     promotion,
     report_slices,
     rows,
+    skip_slices,
     slices,
     wave_slices,
 )
@@ -22,6 +24,8 @@ SLICES = (
     *clearance.SLICES,
     *channel_deletion.SLICES,
     *report_slices.SLICES,
+    *order_slices.SLICES,
+    *skip_slices.SLICES,
 )
 COLLECTIONS = rows.COLLECTIONS
 FOLDS = folds.FOLDS

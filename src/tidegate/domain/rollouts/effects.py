@@ -1,12 +1,12 @@
-"""What a rollout's step asks for: four effects, as values that are never stored.
+"""The four effects of a rollout's step: values that are never stored.
 
-    RecordRolloutTransition, UpdateCurrentWave   ──▶ RolloutTransitioned, a follow-up fact; of a
-                                                     wave alone it says the same state twice
+    RecordRolloutTransition, UpdateCurrentWave   ──▶ RolloutTransitioned, a follow-up fact; a new
+                                                     wave alone repeats the state
     SchedulePruning                              ──▶ ``due_at`` of the tally
     InsertQuarantineFromRollout                  ──▶ nothing to do: the quarantine is a fold of the
-                                                     host's own fact, which stands in this commit
+                                                     host's own fact, which is in this commit
 
-Beside them a step may return facts; they follow as they are.
+A step may also return facts, which follow unchanged.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class RecordRolloutTransition(Struct, frozen=True):
 
 
 class UpdateCurrentWave(Struct, frozen=True):
-    """Hosts up to this wave may go."""
+    """Hosts up to this wave may get orders."""
 
     rollout_id: str
     wave: int
 
 
 class InsertQuarantineFromRollout(Struct, frozen=True):
-    """The closure is not to be dispatched on the channel again."""
+    """The closure must not be dispatched on the channel again."""
 
     channel: str
     closure_hash: str
@@ -59,7 +59,7 @@ RolloutEffect = (
 def apply_effects(
     tally: rows.RolloutTally, effects: Sequence[Struct], event: Struct, now: datetime
 ) -> tuple[rows.RolloutTally, tuple[Struct, ...]]:
-    """The tally and the follow-up facts that the effects of ``event`` come to."""
+    """Return the tally and the follow-up facts that result from the effects of ``event``."""
     if not effects:
         return tally, ()
     follow_ups: list[Struct] = []
@@ -80,8 +80,8 @@ def apply_effects(
             case SchedulePruning(delay=delay):
                 tally = structs.replace(tally, due_at=now + delay)
             case UpdateCurrentWave(rollout_id, wave) if not moves:
-                # Hosts of the waves before are still under way: the state is the same, the row of
-                # the rollout must hear of the wave all the same.
+                # Hosts of earlier waves are still under way, so the state does not change.
+                # The rollout's row must still show the new wave.
                 transitioned = facts.RolloutTransitioned(
                     rollout_id=rollout_id,
                     at=now,
@@ -92,7 +92,7 @@ def apply_effects(
                 )
                 follow_ups.append(transitioned)
             case UpdateCurrentWave() | InsertQuarantineFromRollout():
-                pass  # the one is told by the transition beside it, the other by the host's fact
+                pass  # the transition and the host's fact record these
             case _:
                 follow_ups.append(effect)
     return tally, tuple(follow_ups)

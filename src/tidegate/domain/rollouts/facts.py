@@ -1,4 +1,4 @@
-"""What happens to a rollout. All of it stands in the rollout's partition, with its hosts' facts.
+"""What happens to a rollout. These facts share the rollout's partition with its hosts' facts.
 
 The eight events of the seed are ``RolloutOpened``, ``HostJoined``, ``HostStateChanged``,
 ``WaveAdvanced``, ``RolloutTerminal``, ``SuccessorOpened``, ``RetentionExpired`` and
@@ -19,39 +19,39 @@ from tidegate.kernel import tags, vocabulary
 
 
 class RolloutFact(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What they say: which rollout, when."""
+    """What all facts of rollouts have: the rollout and the time."""
 
     rollout_id: Annotated[str, tags.Partition()]
     at: datetime
 
 
 class OpenedWave(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A wave of the frozen plan, in numbers; the hosts themselves are in the plan's blob."""
+    """A wave of the frozen plan in numbers; the plan's blob lists the hosts."""
 
     name: str
     hosts: int
     soak_seconds: int = 0
-    failures_max: int = 0  # that are allowed for; past it the rollout halts
+    failures_max: int = 0  # tolerated failures; one more halts the rollout
     converged_min: int = 1  # that must have converged before the next wave
-    success_percent: int = 100  # of those that count, must be done before the next wave
+    success_percent: int = 100  # of the counted hosts must be done before the next wave
     delay_seconds: int = 0  # before this wave
     manual: bool = False  # this wave waits for an operator
 
 
 class RolloutOpened(RolloutFact, frozen=True, kw_only=True):
-    """A release is to reach the channel's hosts, by a plan that is frozen from now on."""
+    """A release should reach the channel's hosts, by a plan that is frozen from now on."""
 
     channel: Annotated[str, tags.Cross()]
     target_ref: str
-    target_closure: str  # the digest that hosts are to run
+    target_closure: str  # the digest that hosts should run
     plan_digest: str
     waves: tuple[OpenedWave, ...]
     on_failure: OnFailure
     retention_seconds: int
     incarnation: int = 1
-    offline_grace_seconds: int | None = None  # None: silent hosts are waited for
-    edges: tuple[ChannelEdge, ...] = ()  # what other channels must show first
-    empty_waves: tuple[str, ...] = ()  # of the policy: they take no host, and were left out
+    offline_grace_seconds: int | None = None  # None: wait for silent hosts
+    edges: tuple[ChannelEdge, ...] = ()  # conditions on other channels
+    empty_waves: tuple[str, ...] = ()  # waves of the policy that match no host
     previous_ref: str | None = None
     rollback_of: str | None = None  # the release that an operator rolls the channel back from
     emergency: bool = False  # a rollback that reaches all hosts now, whatever gates say
@@ -59,22 +59,22 @@ class RolloutOpened(RolloutFact, frozen=True, kw_only=True):
     auto_rollback: bool = False  # if hosts fail, the worker rolls the channel back, once
     automatic: states.PolicyAction | None = None  # None: a person opened it
     display_name: str = ""
-    operator: str = ""  # who opened it; of an automatic one: who switched that on
+    operator: str = ""  # who opened it; of an automatic rollout: who enabled the automation
     reason: str = ""  # the operator's, for opening it
 
 
 class WaveAdvanced(RolloutFact, frozen=True, kw_only=True):
-    """Every wave so far is done: the next one may go."""
+    """Every wave so far is done: the next one may start."""
 
     from_wave: int
     to_wave: int
-    forced: bool = False  # an operator did not wait for the waves so far
+    forced: bool = False  # an operator did not wait for the earlier waves
     operator: str = ""  # who forced it, and why
     reason: str = ""
 
 
 class WaveContinued(RolloutFact, frozen=True, kw_only=True):
-    """An operator lets a wave go that waits for a person."""
+    """An operator starts a wave that waits for a person."""
 
     wave: int
     operator: str
@@ -82,7 +82,7 @@ class WaveContinued(RolloutFact, frozen=True, kw_only=True):
 
 
 class WaveSkipped(RolloutFact, frozen=True, kw_only=True):
-    """An operator goes on without a wave: its hosts without an order get none of this rollout."""
+    """An operator continues without a wave: its hosts without an order get none in this rollout."""
 
     wave: int
     operator: str
@@ -90,13 +90,13 @@ class WaveSkipped(RolloutFact, frozen=True, kw_only=True):
 
 
 class RolloutTerminal(RolloutFact, frozen=True, kw_only=True):
-    """Every host of every wave converged, or left by an event."""
+    """Every host of every wave converged, or was skipped or waived."""
 
     reason: str = "converged"  # or: empty_plan
 
 
 class SuccessorOpened(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The channel goes on with another rollout. This one ends, undelivered orders are void."""
+    """Another rollout of the channel replaced this one. Undelivered orders are void."""
 
     superseded_rollout_id: Annotated[str, tags.Partition("rollout_id")]
     successor_rollout_id: Annotated[str, tags.Untagged()]
@@ -104,11 +104,11 @@ class SuccessorOpened(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class RetentionExpired(RolloutFact, frozen=True, kw_only=True):
-    """Its time is over; the row stays, nothing is accepted any more."""
+    """The retention is over: the row stays, but accepts no more events."""
 
 
 class ClearedHost(Struct, frozen=True, omit_defaults=True):
-    """A host that a clearance names, where it stood."""
+    """A host that a clearance names, and its state at that time."""
 
     host_id: Annotated[str, tags.Untagged()]
     wave: int
@@ -117,23 +117,23 @@ class ClearedHost(Struct, frozen=True, omit_defaults=True):
 
 
 class OperatorClearance(RolloutFact, frozen=True, kw_only=True):
-    """An operator takes a halted rollout on, and says why."""
+    """An operator clears a halted rollout and gives a reason."""
 
     operator: str
     reason: str
     mode: states.Clearance
-    hosts: tuple[ClearedHost, ...] = ()  # that leave the count, or alone are tried again
+    hosts: tuple[ClearedHost, ...] = ()  # hosts that are waived, or the only ones to retry
 
 
 class RolloutAborted(RolloutFact, frozen=True, kw_only=True):
-    """An operator ends a rollout that is going. Nothing follows it, undelivered orders are void."""
+    """An operator ends an open rollout without a successor. Undelivered orders are void."""
 
     operator: str
     reason: str
 
 
 class RolloutTransitioned(RolloutFact, frozen=True, kw_only=True):
-    """The rollout's state changed: what the seed's RecordRolloutTransition asks to record."""
+    """The rollout's state changed: the record for the seed's RecordRolloutTransition."""
 
     from_: states.RolloutState | None = field(name="from")  # None: it was opened
     to: states.RolloutState
@@ -155,7 +155,7 @@ class HostCounts(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class RolloutConcluded(RolloutFact, frozen=True, kw_only=True):
-    """How a rollout ended: directly behind the transition that ended it, once."""
+    """How a rollout ended. It follows the transition that ended it, once."""
 
     channel: Annotated[str, tags.Cross()]
     outcome: states.Outcome
@@ -172,7 +172,7 @@ class RolloutConcluded(RolloutFact, frozen=True, kw_only=True):
 
 
 class RolloutHalted(RolloutFact, frozen=True, kw_only=True):
-    """A host failed: no order, no acknowledgement and no wave until somebody clears it."""
+    """A host failed: no order, acknowledgement or wave until an operator clears the rollout."""
 
     host_id: str
     reason: str
@@ -189,7 +189,7 @@ class RolloutResumed(RolloutFact, frozen=True, kw_only=True):
 
 
 class GateOverridden(RolloutFact, frozen=True, kw_only=True):
-    """A person lets this rollout pass a gate, whatever it says, until a time or to its end."""
+    """A person overrides a gate for this rollout, until a time or until the rollout ends."""
 
     gate: states.OverridableGate
     operator: str
@@ -198,7 +198,7 @@ class GateOverridden(RolloutFact, frozen=True, kw_only=True):
 
 
 class GateChanged(RolloutFact, frozen=True, kw_only=True):
-    """A gate holds hosts of this rollout back, or does so no longer. Said on change only."""
+    """A gate started or stopped holding hosts of this rollout back. Recorded on change only."""
 
     gate: str
     blocked: bool

@@ -4,8 +4,8 @@
                                            ──▶ WaveAdvanced, RolloutTerminal, RolloutHalted, …
                                            ──▶ RolloutConcluded ──▶ release_standings
 
-``rollouts`` hears of openings and transitions only: so its version is the position of the last
-transition, and ``born`` that of the opening.
+Only openings and transitions change a row of ``rollouts``. So its version is the position of the
+last transition, and ``born`` that of the opening.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _TELLING = states.CLEARABLE | {states.RolloutState.SUPERSEDED}
 def step_tally(
     tally: rows.RolloutTally | None, event: transitions.RolloutEvent, now: datetime
 ) -> tuple[rows.RolloutTally, tuple[Struct, ...]]:
-    """The machine's step, with its effects as what they come to. Raises: as ``step``."""
+    """Step the machine and apply its effects. Raises: as ``step``."""
     stepped, effects = machine.step(tally, event, now)
     return rollout_effects.apply_effects(stepped, effects, event, now)
 
@@ -44,13 +44,13 @@ def _tally_ids(event: transitions.RolloutEvent) -> tuple[str, ...]:
     return (event.rollout_id,)
 
 
-# ── as operators see it ───────────────────────────────────────────────────────────────────────────
+# ── the table rollouts ────────────────────────────────────────────────────────────────────────────
 
 
 def step_rollout(
     row: rows.Rollout | None, fact: facts.RolloutOpened | facts.RolloutTransitioned, now: datetime
 ) -> rows.Rollout:
-    """Raises: IllegalTransition: the fact does not follow from where the row stands."""
+    """Raises: IllegalTransition: the fact does not follow from the row's state."""
     match row, fact:
         case None, facts.RolloutOpened():
             return rows.Rollout(
@@ -71,7 +71,7 @@ def step_rollout(
                 automatic=fact.automatic,
             )
         case rows.Rollout(), facts.RolloutOpened():
-            return row  # the same opening once more; another one was refused by the machine
+            return row  # a repeated opening; the machine refuses a different one
         case rows.Rollout(), facts.RolloutTransitioned() if row.state is fact.from_:
             return _transitioned(row, fact)
         case _:
@@ -104,13 +104,15 @@ def _transitioned(row: rows.Rollout, fact: facts.RolloutTransitioned) -> rows.Ro
             return row
 
 
-# ── what holds it back ────────────────────────────────────────────────────────────────────────────
+# ── gates ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def step_gates(
     row: rows.RolloutGates, fact: facts.GateChanged | facts.RolloutTransitioned, now: datetime
 ) -> rows.RolloutGates | None:
-    """The gates that hold it back now; none: no row. Nothing holds back what is over."""
+    """Return the gates that hold the rollout back now; none: no row. A rollout that is over has
+    none.
+    """
     if isinstance(fact, facts.RolloutTransitioned):
         return None
     others = tuple(gate for gate in row.blocked if gate.gate != fact.gate)
@@ -127,7 +129,7 @@ def _gate_ids(fact: facts.GateChanged | facts.RolloutTransitioned) -> tuple[str,
     return (fact.rollout_id,)
 
 
-# ── what was last said of a release ───────────────────────────────────────────────────────────────
+# ── the last verdict on a release ─────────────────────────────────────────────────────────────────
 
 Said = (
     facts.RolloutOpened | facts.RolloutHalted | facts.RolloutTransitioned | facts.RolloutConcluded
@@ -135,7 +137,7 @@ Said = (
 
 
 def _standing_ids(fact: Said) -> tuple[str, ...]:
-    """The release of the rollout; with an opening, also the one that the channel leaves for it."""
+    """Return the rollout's release; for an opening, also the release that the channel leaves."""
     match fact:
         case facts.RolloutOpened(channel=channel, target_ref=target, previous_ref=previous):
             ids = {rows.standing_key(channel, target).id: None}
@@ -158,13 +160,14 @@ def _start_standing(id: str, fact: Said) -> rows.ReleaseStanding:
 
 
 def step_standing(row: rows.ReleaseStanding, fact: Said, now: datetime) -> rows.ReleaseStanding:
-    """Success says good; a halt, a bad outcome or a deliberate rollback says bad; nothing else
-    says anything.
+    """Update the verdict on a release: a success is good.
+
+    A halt, a bad outcome or a deliberate rollback is bad. Nothing else changes the verdict.
     """
     match fact:
         case facts.RolloutOpened() if fact.target_ref == row.release_id:
             if fact.rollout_id == row.rollout_id:
-                return row  # the same opening once more
+                return row  # a repeated opening
             return structs.replace(
                 row, rollout_id=fact.rollout_id, outcome=None, outcome_at=None, followed_by=None
             )
@@ -211,7 +214,7 @@ def _ended(row: rows.ReleaseStanding, fact: facts.RolloutConcluded) -> rows.Rele
 
 
 def _bad(row: rows.ReleaseStanding, rollout_id: str, at: datetime) -> rows.ReleaseStanding:
-    """What a rollout says after its first bad word is the same word."""
+    """Mark the release as bad. A rollout has one bad verdict; later ones repeat it."""
     if row.word is states.Word.BAD and row.said_in == rollout_id:
         return row
     return structs.replace(
@@ -229,7 +232,7 @@ def _bad(row: rows.ReleaseStanding, rollout_id: str, at: datetime) -> rows.Relea
 
 
 def _left(row: rows.ReleaseStanding, at: datetime, release_id: str) -> rows.ReleaseStanding:
-    """The channel goes on to another release: how long this one was its newest success, stays."""
+    """Record that the channel moved on, and how long this release was its newest success."""
     row = structs.replace(row, followed_by=release_id)
     if row.running_since is None:
         return row

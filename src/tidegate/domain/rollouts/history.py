@@ -1,10 +1,10 @@
-"""The state history of every rollout, told from an export of the log and nothing else.
+"""The state history of every rollout, computed from an export of the log alone.
 
     {"position": 41, "type": "RolloutOpened", "body": {…}, …}      one line of JSON per event
     web-stable@web.3  41  2026-05-01T06:00:00.000000Z  Opening
     web-stable@web.3  44  2026-05-01T06:00:09.000000Z  Opening → Active  wave 1  w0-1 joined
 
-An auditor's view: no store, no row, no fold of ours. What it ends with is what the rows say.
+This is for auditors: it uses no store, no rows and no folds. Its last states equal the rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.kernel import codec
 
 
 class ExportedEvent(msgspec.Struct, frozen=True):
-    """What an exported event must tell."""
+    """The members that an exported event must have."""
 
     position: int
     type: str
@@ -29,7 +29,7 @@ class ExportedEvent(msgspec.Struct, frozen=True):
 
 
 class StateChange(msgspec.Struct, frozen=True, kw_only=True):
-    """A state that a rollout entered, and the event that says so."""
+    """A state that a rollout entered, and the event that recorded it."""
 
     position: int
     at: datetime
@@ -40,7 +40,7 @@ class StateChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """A rollout from its opening on."""
+    """The state changes of one rollout, from its opening on."""
 
     rollout_id: str
     channel: str
@@ -62,11 +62,11 @@ decoders.build(facts.RolloutTransitioned)
 
 
 def histories(export: Iterable[bytes]) -> dict[str, History]:
-    """Every rollout of an export, by its id, in the order of opening.
+    """Return the history of every rollout in an export, by id, in the order of opening.
 
     Raises:
-        InvalidInput: a line is no event, or the export has a gap: a rollout that was never opened,
-            or that leaves a state in which it was not.
+        InvalidInput: a line is not an event, or events are missing: a rollout was never opened, or
+            leaves a state that it was not in.
     """
     found: dict[str, History] = {}
     for number, text in enumerate(export, 1):
@@ -76,14 +76,14 @@ def histories(export: Iterable[bytes]) -> dict[str, History]:
             raise InvalidInput(f"line {number} is no event of a log: {error}") from None
         if line.type == facts.RolloutOpened.__name__:
             opened = codec.decode(bytes(line.body), facts.RolloutOpened)
-            found.setdefault(opened.rollout_id, _begun(line.position, opened))
+            found.setdefault(opened.rollout_id, _begin(line.position, opened))
         elif line.type == facts.RolloutTransitioned.__name__:
             moved = codec.decode(bytes(line.body), facts.RolloutTransitioned)
-            found[moved.rollout_id] = _gone_on(found.get(moved.rollout_id), line.position, moved)
+            found[moved.rollout_id] = _continue(found.get(moved.rollout_id), line.position, moved)
     return found
 
 
-def _begun(position: int, opened: facts.RolloutOpened) -> History:
+def _begin(position: int, opened: facts.RolloutOpened) -> History:
     first = StateChange(
         position=position,
         at=opened.at,
@@ -99,11 +99,11 @@ def _begun(position: int, opened: facts.RolloutOpened) -> History:
     )
 
 
-def _gone_on(history: History | None, position: int, moved: facts.RolloutTransitioned) -> History:
+def _continue(history: History | None, position: int, moved: facts.RolloutTransitioned) -> History:
     if history is None or history.last.state is not moved.from_:
-        stood = "was not opened" if history is None else f"was {history.last.state}"
+        actual = "was not opened" if history is None else f"was {history.last.state}"
         raise InvalidInput(
-            f"at {position} {moved.rollout_id} leaves {moved.from_}, but it {stood}: "
+            f"at {position} {moved.rollout_id} leaves {moved.from_}, but it {actual}: "
             "the export is not whole",
             position=position,
         )
@@ -119,11 +119,11 @@ def _gone_on(history: History | None, position: int, moved: facts.RolloutTransit
 
 
 def render(found: dict[str, History]) -> Iterator[str]:
-    """The histories for people, a line per change."""
+    """Render the histories for people, one line per change."""
     for history in found.values():
         for change in history.changes:
             states = change.state if change.before is None else f"{change.before} → {change.state}"
-            told = (
+            columns = (
                 history.rollout_id,
                 str(change.position),
                 codec.time_text(change.at),
@@ -131,4 +131,4 @@ def render(found: dict[str, History]) -> Iterator[str]:
                 "" if change.before is None else f"wave {change.current_wave + 1}",
                 change.reason,
             )
-            yield "  ".join(part for part in told if part)
+            yield "  ".join(part for part in columns if part)

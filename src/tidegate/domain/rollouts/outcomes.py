@@ -1,10 +1,10 @@
-"""How a rollout ended, as a function of where it was, what ended it, and where it is now.
+"""How a rollout ended: a function of its state before, the event, and its state after.
 
     Terminal    ──▶ succeeded | empty | failed      by its hosts
-    Superseded  ──▶ rolled_back | failed            it was halted: that counts, whoever ended it
+    Superseded  ──▶ rolled_back | failed            it was halted: that counts, whatever ended it
                 └─▶ aborted | replaced              nothing was wrong with it
 
-Reverted and Failed are no ends: a clearance may still lead from there to success.
+Reverted and Failed are not the end: a clearance may still lead from there to success.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ _ENDED = (states.RolloutState.TERMINAL, states.RolloutState.SUPERSEDED)
 def outcome_of(
     before: rows.RolloutTally, event: transitions.RolloutEvent, after: rows.RolloutTally
 ) -> states.Outcome | None:
-    """The outcome after ``event``. Once there is one, it stays."""
+    """Return the outcome after ``event``. Once set, it stays."""
     if before.outcome is not None or after.state not in _ENDED:
         return before.outcome
     if after.state is states.RolloutState.TERMINAL:
-        # Planned hosts; late ones come later. An emergency does not halt, so it counts who failed.
+        # Only planned hosts count. An emergency rollback does not halt, so its failed hosts count.
         failed = after.gave_up if after.emergency else 0
         if tallies.total(after, HostState.CONVERGED) > failed:
             return states.Outcome.SUCCEEDED
@@ -32,7 +32,7 @@ def outcome_of(
     if before.state is states.RolloutState.REVERTED:
         return states.Outcome.ROLLED_BACK
     if before.state is states.RolloutState.FAILED or before.halted_at is not None:
-        return states.Outcome.FAILED  # halted, and not every host is back: the careful word
+        return states.Outcome.FAILED  # halted, and not every host has rolled back
     return (
         states.Outcome.ABORTED
         if isinstance(event, facts.RolloutAborted)
@@ -57,7 +57,7 @@ def _cause(
 def conclude(
     tally: rows.RolloutTally, outcome: states.Outcome, event: transitions.RolloutEvent, at: datetime
 ) -> facts.RolloutConcluded:
-    """The fact that says how the rollout ended, and by what."""
+    """Build the fact that records how the rollout ended, and why."""
     cause, cause_id = _cause(tally, outcome, event)
     return facts.RolloutConcluded(
         rollout_id=tally.rollout_id,
@@ -76,7 +76,7 @@ def conclude(
 
 
 def counts_of(tally: rows.RolloutTally) -> facts.HostCounts:
-    """The planned hosts in numbers."""
+    """Return the counts of the planned hosts."""
     tolerated = sum(wave.tolerated for wave in tally.waves)
     left = sum(wave.left for wave in tally.waves)
     return facts.HostCounts(

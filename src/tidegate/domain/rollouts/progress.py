@@ -1,4 +1,4 @@
-"""Where an open rollout is, in words for people. Waves count from 1 here."""
+"""Where an open rollout is, in words for people. Waves are counted from 1 here."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class RolloutProgress(Struct, frozen=True, omit_defaults=True):
     """What the rollout does now, and when that ends by itself."""
 
     says: str
-    until: datetime | None = None  # None: nobody knows yet
+    until: datetime | None = None  # None: not known yet
 
 
 def name_wave(tally: rows.RolloutTally, number: int) -> str:
-    """A wave by its name; one that the policy does not name by its place, counted from 1."""
+    """Return the wave's name, or its number (from 1) if the policy does not name it."""
     return _own_name(tally, number) or str(number + 1)
 
 
 def _own_name(tally: rows.RolloutTally, number: int) -> str:
-    """What the policy calls the wave; empty: nothing, or the plan has no such wave."""
+    """Return the policy's name for the wave; empty: it has none, or the plan has no such wave."""
     name = tally.waves[number].name if number < len(tally.waves) else ""
     return "" if name == default_wave_name(number) else name
 
@@ -32,8 +32,9 @@ def _own_name(tally: rows.RolloutTally, number: int) -> str:
 def describe_progress(
     tally: rows.RolloutTally, soaks_until: datetime | None
 ) -> RolloutProgress | None:
-    """What the rollout does; None: it is over, stopped or paused. ``soaks_until``: when the last
-    host that soaks is done.
+    """Describe what the rollout is doing; None: it is over, stopped or paused.
+
+    ``soaks_until``: when the last soaking host is done.
     """
     stopped = tally.halted_at is not None or tally.paused_at is not None
     if tally.outcome is not None or stopped or not tally.waves:
@@ -42,23 +43,25 @@ def describe_progress(
     number = min(max(tallies.reached(tally), 0), last)
     starts_at = tallies.next_wave_at(tally)
     if tallies.waits_for_person(tally.waves[0]):
-        return RolloutProgress(f"{_place(tally, 0)} waits for a person")
+        return RolloutProgress(f"{_describe_wave(tally, 0)} waits for a person")
     if (
         tally.done_at is not None
         and number < last
         and tallies.waits_for_person(tally.waves[number + 1])
     ):
-        return RolloutProgress(f"{_place(tally, number + 1)} waits for a person")
+        return RolloutProgress(f"{_describe_wave(tally, number + 1)} waits for a person")
     if starts_at is not None and tally.waves[number + 1].delay_seconds:
-        return RolloutProgress(f"{_place(tally, number + 1)} waits for its delay", starts_at)
+        return RolloutProgress(
+            f"{_describe_wave(tally, number + 1)} waits for its delay", starts_at
+        )
     wave = tally.waves[number]
     busy = wave.hosts - wave.left - wave.count(*SETTLED)
     if busy and wave.count(HostState.SOAKING) == busy:
-        return RolloutProgress(f"{_place(tally, number)} soaks", soaks_until)
+        return RolloutProgress(f"{_describe_wave(tally, number)} soaks", soaks_until)
     done = f"{wave.count(*SETTLED)} of {wave.hosts - wave.left} hosts done"
-    return RolloutProgress(f"{_place(tally, number)}: {done}")
+    return RolloutProgress(f"{_describe_wave(tally, number)}: {done}")
 
 
-def _place(tally: rows.RolloutTally, number: int) -> str:
+def _describe_wave(tally: rows.RolloutTally, number: int) -> str:
     name = _own_name(tally, number)
     return f"wave {number + 1} of {len(tally.waves)}{f' ({name})' if name else ''}"

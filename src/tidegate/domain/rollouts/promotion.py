@@ -1,13 +1,13 @@
-"""Promote: a release becomes what a channel wants, and its rollout opens. One commit.
+"""Promote: pin a channel to a release and open its rollout, in one commit.
 
     ReleaseRegistered | ReleaseTransitioned      the pin, by accepted evidence
-    IntentRequested …                            what the channel owes to the world for it
+    IntentRequested …                            the effects outside that the channel asks for
     SuccessorOpened(old)                         if the channel has a rollout
-    RolloutOpened(new)                           by a plan that was made before, in a blob
-    GateOverridden …                             what the rollout passes, because a person says so
+    RolloutOpened(new)                           by a plan that was stored as a blob before
+    GateOverridden …                             the gates that a person overrides
 
-Rolling a channel back is the same, with a release of the channel's ladder and an operator's
-evidence. A refresh is the first of these facts alone: the pin stays, its evidence is new.
+A rollback is the same, with a release of the channel's ladder and an operator's evidence. A refresh
+is the first of these facts alone: the pin stays, its evidence is new.
 """
 
 from __future__ import annotations
@@ -61,29 +61,29 @@ class PromoteRelease(Struct, frozen=True, kw_only=True):
     command_id: str
     by: str
     plan_digest: str
-    waves: tuple[rollout_facts.OpenedWave, ...]  # of the plan; none: there is no host
+    waves: tuple[rollout_facts.OpenedWave, ...]  # of the plan; none: the channel has no hosts
     empty_waves: tuple[str, ...] = ()  # that the plan left out
     expected_version: int | None = None  # of the registry's row; None: the channel's first pin
     supersedes: str | None = None  # the channel's rollout, as the planner saw it
     fleet_version: int = 0  # of the fleet's row, as the planner saw it
-    rollback: bool = False  # the operator leaves what the channel is pinned to, as bad
-    emergency: bool = False  # of a rollback: it passes every gate that can be overridden
+    rollback: bool = False  # mark the pinned release as bad
+    emergency: bool = False  # of a rollback: override every gate that can be overridden
     lift_quarantine: bool = False  # of the release, on this channel
-    channel_version: int | None = None  # of the channel's row, from which a rollback was chosen
-    refresh: bool = False  # the pin stays, and no rollout opens: only its evidence is new
-    overrides: tuple[states.OverridableGate, ...] = ()  # gates that the rollout passes
+    channel_version: int | None = None  # of the channel's row that the rollback was chosen from
+    refresh: bool = False  # only renew the pin's evidence; no rollout opens
+    overrides: tuple[states.OverridableGate, ...] = ()  # gates to override
     start_at: datetime | None = None  # no order before; None: at once
-    automatic: states.PolicyAction | None = None  # None: a person asks for it
+    automatic: states.PolicyAction | None = None  # None: a person promotes
     display_name: str = ""
-    reason: str = ""  # for the history; nothing follows from it
+    reason: str = ""  # for the history only
 
 
 class PromotionResult(Struct, frozen=True, omit_defaults=True):
-    """What a promotion led to. A repeat leads to nothing: what its first copy did stands."""
+    """What a promotion led to. A repeat leads to nothing: the first request had the effect."""
 
     rollout_id: str | None = None
     superseded_rollout_id: str | None = None
-    empty_waves: tuple[str, ...] = ()  # that take no host, and were left out
+    empty_waves: tuple[str, ...] = ()  # waves without hosts, which the plan omits
 
 
 decoders.build(PromotionResult)
@@ -110,7 +110,7 @@ def rows_of_promotion(command: PromoteRelease) -> tuple[model.Key, ...]:
     if any(wave.hosts < 1 for wave in command.waves):
         raise InvalidInput("a wave of a plan has hosts; empty ones are dropped", field="waves")
     rows = (
-        *release_slices.rows_of_pinning(_pinning(command)),
+        *release_slices.rows_of_pinning(_to_pinning(command)),
         channel_rows.channel_key(command.channel),
         fleet_key(),
         channel_rows.quarantine_key(command.channel, command.digest),
@@ -124,9 +124,11 @@ def rows_of_promotion(command: PromoteRelease) -> tuple[model.Key, ...]:
     return (*rows, rollout_rows.tally_key(command.supersedes))
 
 
-def _pinning(command: PromoteRelease) -> release_slices.Pinning:
-    """The registry's part. What is owed follows from the channel's own policy, so it is not part
-    of the request by which a repeat is known.
+def _to_pinning(command: PromoteRelease) -> release_slices.Pinning:
+    """Build the registry's part of the command.
+
+    The intents follow from the channel's policy, so they are not part of the request that
+    identifies a repeat.
     """
     if command.expected_version is None:
         return release_slices.RegisterRelease(
@@ -151,17 +153,17 @@ def _pinning(command: PromoteRelease) -> release_slices.Pinning:
 def decide_promotion(
     rows: tuple[Any, ...], command: PromoteRelease, now: datetime, *, rules: Rules
 ) -> Sequence[Struct]:
-    """The facts of a promotion, in their order.
+    """Return the facts of a promotion, in their order.
 
     Raises:
         ChannelNotFound, WrongPackage, ChannelOnHold, ClosureQuarantined, AlreadyPromoted,
             ReleaseNotPinned, NotOnLadder.
         PlanOutdated: plan again. Those of the registry: evidence, version, release.
     """
-    pinning = _pinning(command)
+    pinning = _to_pinning(command)
     if command.automatic is states.PolicyAction.AUTO_PROMOTE:
         rules = AUTO_PROMOTE_RULES
-    pinned = _pinned(rows[:3], pinning, now, rules)
+    pinned = _pin(rows[:3], pinning, now, rules)
     if not pinned:
         return ()  # a repeat
     channel, _, quarantined, incarnation, standing, *rest = rows[3:]
@@ -177,25 +179,27 @@ def decide_promotion(
         raise refuse_quarantined(command.release_id, quarantined)
     (change,) = pinned
     version = change.version if isinstance(change, release_facts.ReleaseTransitioned) else 0
-    opened = _opened(channel, command, incarnation, rows[0], now)
+    opened = _open(channel, command, incarnation, rows[0], now)
     opened = structs.replace(opened, auto_rollback=_may_roll_back(channel, command, standing))
     if command.rollback:
-        hastened = _hastened(command, active[0] if active else None)
-        if hastened is not None:  # the channel left another release, and goes on to leave that one
+        hastened = _find_hastened(command, active[0] if active else None)
+        if hastened is not None:  # the release to leave is the one that the first rollback left
             opened = structs.replace(opened, rollback_of=hastened)
         ladder.demand_rung(channel, opened.rollback_of, command.release_id)
-        # It succeeded here before, so it waits for no edge. A host that fails stays as it is: what
-        # it ran before is the release that the operator leaves.
+        # The release succeeded here before, so it waits for no edge. A failed host does not roll
+        # back: it would return to the release that the operator wants to leave.
         opened = structs.replace(
             opened, edges=(), on_failure=host_states.OnFailure.HALT, emergency=command.emergency
         )
     return (
         structs.replace(change, reason=command.reason),
         *release_slices.intents_of(change, version, channel.policy.operations),
-        *(_lifted(command, now) if quarantined is not None else ()),
-        *_ended(command, opened.rollout_id, now),
+        *(_lift_quarantine(command, now) if quarantined is not None else ()),
+        *_supersede(command, opened.rollout_id, now),
         opened,
-        *_overridden(command, opened, (*command.overrides, *_shut(channel, stops, now)), now),
+        *_override(
+            command, opened, (*command.overrides, *_list_shut_gates(channel, stops, now)), now
+        ),
     )
 
 
@@ -204,17 +208,17 @@ def _may_roll_back(
     command: PromoteRelease,
     standing: rollout_rows.ReleaseStanding | None,
 ) -> bool:
-    """Whether the worker rolls the channel back if hosts fail: once for a release, and never back
-    from a rollback.
+    """Whether the worker rolls the channel back if hosts fail: once per release, and never after a
+    rollback.
     """
     was_done = standing is not None and standing.auto_rolled_back
     return channel.policy.auto_rollback and not command.rollback and not was_done
 
 
-def _shut(
+def _list_shut_gates(
     channel: channel_rows.Channel, stops: Sequence[channel_stops.ChannelStops | None], now: datetime
 ) -> Iterator[states.OverridableGate]:
-    """What an emergency passes that stops the channel now."""
+    """Return the gates that stop the channel now and that an emergency overrides."""
     if not stops:
         return
     if channel_stops.freeze_over(stops, now) is not None:
@@ -223,7 +227,9 @@ def _shut(
         yield states.OverridableGate.HOLD
 
 
-def _lifted(command: PromoteRelease, now: datetime) -> tuple[channel_facts.QuarantineLifted, ...]:
+def _lift_quarantine(
+    command: PromoteRelease, now: datetime
+) -> tuple[channel_facts.QuarantineLifted, ...]:
     lifted = channel_facts.QuarantineLifted(
         channel=command.channel,
         operator=command.by,
@@ -234,15 +240,13 @@ def _lifted(command: PromoteRelease, now: datetime) -> tuple[channel_facts.Quara
     return (lifted,)
 
 
-def _overridden(
+def _override(
     command: PromoteRelease,
     opened: rollout_facts.RolloutOpened,
     gates: Sequence[states.OverridableGate],
     now: datetime,
 ) -> tuple[rollout_facts.GateOverridden, ...]:
-    """The overrides that were asked for. Without a host the rollout is over at once, and there is
-    no gate to pass.
-    """
+    """Return the requested overrides. Without hosts there are none: the rollout ends at once."""
     if not any(wave.hosts for wave in opened.waves):
         return ()
     return tuple(
@@ -258,7 +262,7 @@ def _overridden(
 
 
 def check_start(start_at: datetime | None, now: datetime) -> None:
-    """Raises: InvalidInput: no rollout can start then."""
+    """Raises: InvalidInput: a rollout cannot start at this time."""
     if start_at is None:
         return
     if start_at <= now:
@@ -272,7 +276,7 @@ def check_start(start_at: datetime | None, now: datetime) -> None:
 
 
 def _first_order_at(command: PromoteRelease, now: datetime) -> datetime | None:
-    """When the first wave may go: at the time asked for, and after its own delay."""
+    """Return when the first wave may start: not before ``start_at``, and after its delay."""
     delay = command.waves[0].delay_seconds if command.waves else 0
     after_delay = now + timedelta(seconds=delay) if delay else None
     return max(filter(None, (command.start_at, after_delay)), default=None)
@@ -285,10 +289,10 @@ def _demand_pinned(actual: Any, command: PromoteRelease) -> None:
         raise channel_refusals.ReleaseNotPinned(command.channel, pinned, command.release_id)
 
 
-def _pinned(
+def _pin(
     rows: tuple[Any, ...], pinning: release_slices.Pinning, now: datetime, rules: Rules
 ) -> tuple[release_facts.ReleaseRegistered | release_facts.ReleaseTransitioned, ...]:
-    """The change of the pin, or nothing if this very command made it before."""
+    """Return the change of the pin, or nothing if this command already made it."""
     actual, executed, known = rows
     if isinstance(pinning, release_slices.RegisterRelease):
         facts = release_slices.decide_register((actual, executed, known), pinning, now, rules=rules)
@@ -301,8 +305,9 @@ def _pinned(
 
 
 def demand_package(channel: channel_rows.Channel, release_id: str) -> None:
-    """That the release is one of the channel's package, by its id alone: the answer does not tell
-    whether another repository has such a release. Raises: WrongPackage.
+    """Require that the release belongs to the channel's package, judged by its id alone.
+
+    The answer does not reveal whether another repository has such a release. Raises: WrongPackage.
     """
     if not is_of_package(release_id, channel.package):
         raise channel_refusals.WrongPackage(channel.channel, channel.package, release_id)
@@ -311,7 +316,7 @@ def demand_package(channel: channel_rows.Channel, release_id: str) -> None:
 def refuse_quarantined(
     release_id: str, found: channel_rows.Quarantined
 ) -> host_refusals.ClosureQuarantined:
-    """The refusal of a release that is quarantined on the channel."""
+    """Build the refusal of a release that is quarantined on the channel."""
     return host_refusals.ClosureQuarantined(
         f"{release_id} is quarantined on {found.channel}: {found.reason}. "
         f"To lift it: tidegate quarantine lift {found.channel} {release_id} --reason …",
@@ -322,14 +327,16 @@ def refuse_quarantined(
 
 
 def is_of_package(release_id: str, package: str) -> bool:
-    """Whether a release of this id is one of the package."""
+    """Whether a release with this id belongs to the package."""
     number = release_id.rpartition(".")[2]
     fits = number.isascii() and number.isdigit()
     return fits and from_packages.release_id_of(package, int(number)) == release_id
 
 
-def _hastened(command: PromoteRelease, active: rollout_rows.RolloutTally | None) -> str | None:
-    """What the rollback leaves that an emergency speeds up; None: it is another rollback."""
+def _find_hastened(command: PromoteRelease, active: rollout_rows.RolloutTally | None) -> str | None:
+    """Return the release that the running rollback leaves, if this emergency speeds that rollback
+    up; None: this is another rollback.
+    """
     if active is None or not command.emergency or not tallies.may_hasten(active):
         return None
     return active.rollback_of if active.target_ref == command.release_id else None
@@ -338,7 +345,7 @@ def _hastened(command: PromoteRelease, active: rollout_rows.RolloutTally | None)
 def _demand_free(
     channel: channel_rows.Channel, command: PromoteRelease, active: rollout_rows.RolloutTally | None
 ) -> None:
-    """That the channel takes this release now, and is as the planner saw it."""
+    """Require that the channel takes this release now and has not changed since the plan."""
     demand_package(channel, command.release_id)
     if channel.held_at is not None and not command.rollback:
         raise channel_refusals.ChannelOnHold(channel.channel, channel.held_by, channel.held_reason)
@@ -348,13 +355,13 @@ def _demand_free(
         )
     if active is None or active.target_ref != command.release_id or active.halted_at is not None:
         return
-    if _hastened(command, active) is not None:
+    if _find_hastened(command, active) is not None:
         return
-    if active.outcome in (None, states.Outcome.SUCCEEDED):  # else it may be tried again
+    if active.outcome in (None, states.Outcome.SUCCEEDED):  # else it may be retried
         raise channel_refusals.AlreadyPromoted(active.rollout_id, active.state)
 
 
-def _ended(
+def _supersede(
     command: PromoteRelease, successor: str, now: datetime
 ) -> tuple[rollout_facts.SuccessorOpened, ...]:
     if command.supersedes is None:
@@ -365,7 +372,7 @@ def _ended(
     return (ended,)
 
 
-def _opened(
+def _open(
     channel: channel_rows.Channel,
     command: PromoteRelease,
     incarnation: channel_rows.Incarnation | None,
@@ -399,7 +406,7 @@ def _opened(
     )
 
 
-def _seen(command: PromoteRelease) -> dict[model.Key, model.Position]:
+def _expect_versions(command: PromoteRelease) -> dict[model.Key, model.Position]:
     if command.refresh:
         return {}
     seen = {fleet_key(): command.fleet_version}
@@ -408,7 +415,7 @@ def _seen(command: PromoteRelease) -> dict[model.Key, model.Position]:
     return seen
 
 
-def _answer(facts: Sequence[Any]) -> bytes:
+def _summarize(facts: Sequence[Any]) -> bytes:
     promoted = PromotionResult()
     for fact in facts:
         match fact:
@@ -420,7 +427,7 @@ def _answer(facts: Sequence[Any]) -> bytes:
 
 
 def promotion_slice(rules: Rules) -> kernel_slices.Slice:
-    """The verb for an installation that adds evidence triples of its own."""
+    """Build the slice for an installation that accepts more evidence triples."""
     return kernel_slices.Slice(
         name="promote-release",
         command=PromoteRelease,
@@ -434,9 +441,9 @@ def promotion_slice(rules: Rules) -> kernel_slices.Slice:
             rollout_facts.GateOverridden,
         ),
         rows=rows_of_promotion,
-        expects=_seen,
+        expects=_expect_versions,
         decide=partial(decide_promotion, rules=rules),
-        answer=_answer,
+        answer=_summarize,
     )
 
 

@@ -1,4 +1,4 @@
-"""What a rollout says no with, beside ``IllegalTransition`` for a pair that is not in its table."""
+"""The errors of rollouts. A pair that the table lacks raises ``IllegalTransition`` instead."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENDED: Final = {
 
 
 class RolloutInvariant(Formatted, Refused):
-    """The event would make the rollout say what is not true of its hosts."""
+    """The event contradicts the state of the rollout's hosts."""
 
     code = "rollout_invariant"
     message = "{rollout_id} in state {state}: {broken}"
@@ -28,10 +28,10 @@ class RolloutInvariant(Formatted, Refused):
 
 
 class RollbackRunning(Formatted, Refused):
-    """Hosts still go back to what ran before; wait for their word, or for their deadline."""
+    """Hosts are still rolling back; wait for their reports or their deadlines."""
 
     code = "rollback_running"
-    message = "hosts of {rollout_id} that still roll back: {hosts}"
+    message = "{hosts} of the hosts of {rollout_id} still roll back"
     rollout_id: str
     hosts: int
 
@@ -51,7 +51,7 @@ class NothingToContinue(Refused):
 
 
 class WaveNotFound(NotFound):
-    """The rollout has no wave of this name."""
+    """The rollout has no wave with this name."""
 
     code = "wave_not_found"
 
@@ -65,7 +65,7 @@ class WaveNotFound(NotFound):
 
 
 class WavePassed(Formatted, Refused):
-    """The rollout went on from this wave already, so there is nothing to skip."""
+    """The rollout has already passed this wave, so there is nothing to skip."""
 
     code = "wave_passed"
     message = "{rollout_id} is at wave {current}, so wave {wave} can't be skipped any more"
@@ -75,7 +75,7 @@ class WavePassed(Formatted, Refused):
 
 
 def refuse_verb(tally: rows.RolloutTally, verb: str, what: str = "") -> IllegalTransition:
-    """That an operator's verb is not possible now, and why. ``what``: the verb in a sentence."""
+    """Build the refusal of an operator's verb. ``what``: the verb as it is used in a sentence."""
     if tally.outcome is not None:
         why = _ENDED[tally.outcome]
     elif tally.halted_at is not None:
@@ -83,5 +83,5 @@ def refuse_verb(tally: rows.RolloutTally, verb: str, what: str = "") -> IllegalT
     else:
         why = states.describe_rollout_state(tally.state)
     state = f"{tally.state}, halted" if tally.halted_at is not None else str(tally.state)
-    says = f"{tally.rollout_id} {why}, so you can't {what or f'{verb} it'}"
-    return IllegalTransition("rollout", state, verb, says)
+    detail = f"{tally.rollout_id} {why}, so you can't {what or f'{verb} it'}"
+    return IllegalTransition("rollout", state, verb, detail)

@@ -1,10 +1,10 @@
 """The rows of rollouts.
 
-rollouts          changes only with the state, so that its version is the
-                  position of the last transition and ``born`` that of the opening
+rollouts          changes only with the state, so its version is the position of the last
+                  transition, and ``born`` that of the opening
 rollout_tallies   the machine's own state: hosts counted per wave and state, never listed
-rollout_gates     what holds a rollout back now
-release_standings what was last said of a release on a channel: what edges look at
+rollout_gates     the gates that hold a rollout back now
+release_standings the last verdict on a release on a channel, which edges read
 quarantined_closures
 """
 
@@ -30,15 +30,15 @@ class Rollout(Struct, frozen=True, omit_defaults=True, kw_only=True):
     opened_at: datetime
     plan_digest: str
     target_closure: str
-    current_wave: int  # without a default, so that 0 stands in its column too
-    in_flight: str | None = None  # the state again while it is open: what the index is over
+    current_wave: int  # no default, so that the column holds 0 too
+    in_flight: str | None = None  # repeats the state while open, for the index
     incarnation: int = 1
     display_name: str = ""
     previous_ref: str | None = None
     opened_by: str = ""
     opened_reason: str = ""
     automatic: rollout_states.PolicyAction | None = (
-        None  # by which the worker opened it; None: a person did
+        None  # the policy member behind it; None: a person opened it
     )
     reason: str = ""  # of the last transition
     terminal_at: datetime | None = None
@@ -50,7 +50,7 @@ class Rollout(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class WaveTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A wave in numbers. ``hosts`` are planned; those in no other count have no order yet."""
+    """A wave in numbers. ``hosts`` are planned; a host in no other count has no order."""
 
     name: str
     hosts: int
@@ -60,12 +60,12 @@ class WaveTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     success_percent: int = 100
     delay_seconds: int = 0  # before this wave
     manual: bool = False  # it waits for an operator
-    continued: bool = False  # who let it go
-    skipped: bool = False  # an operator goes on without it: who has no order of it gets none
+    continued: bool = False  # an operator started it
+    skipped: bool = False  # its hosts without an order get none
     forced: bool = False  # an operator did not wait for it
-    states: dict[HostState, int] = {}  # joined hosts that count, by state
+    states: dict[HostState, int] = {}  # counted hosts with an order, by state
     left: int = 0  # waived or skipped
-    tolerated: int = 0  # of these, failures that were allowed for
+    tolerated: int = 0  # of these, tolerated failures
 
     @property
     def joined(self) -> int:
@@ -79,13 +79,13 @@ class WaveTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class GateOverride(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A gate that the rollout passes, and who says so."""
+    """A gate that the rollout passes, and who overrode it."""
 
     gate: rollout_states.OverridableGate
     operator: str
     reason: str
     at: datetime
-    until: datetime | None = None  # None: to the end of the rollout
+    until: datetime | None = None  # None: until the rollout ends
 
 
 class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -102,13 +102,13 @@ class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     state: rollout_states.RolloutState = rollout_states.RolloutState.OPENING
     current_wave: int = 0
     waves: tuple[WaveTally, ...] = ()
-    attempt: int = 1  # grows with each resume: hosts of an earlier one are tried again
-    retried: tuple[str, ...] = ()  # hosts that are tried again: nobody else goes meanwhile
+    attempt: int = 1  # grows with each resume; failed hosts of earlier attempts are retried
+    retried: tuple[str, ...] = ()  # the only hosts that get orders during a retry
     offline_grace_seconds: int | None = None
     edges: tuple[ChannelEdge, ...] = ()
     incarnation: int = 1
     rollback_of: str | None = None  # the release that the channel is rolled back from
-    emergency: bool = False  # it passes every gate that can be overridden
+    emergency: bool = False  # overrides every gate that can be overridden
     start_at: datetime | None = None  # no order before
     auto_rollback: bool = False  # if hosts fail, the worker rolls the channel back
     halted_at: datetime | None = None
@@ -116,14 +116,14 @@ class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     paused_at: datetime | None = None
     paused_by: str | None = None
     rollback_failed: int = 0
-    failures: int = 0  # times that a host failed, whatever became of it
-    gave_up: int = 0  # planned hosts that left while Failed or Reverted
+    failures: int = 0  # how often a host failed, whatever happened next
+    gave_up: int = 0  # planned hosts that were skipped or waived while Failed or Reverted
     waived: int = 0  # planned hosts that an operator waived
-    late: dict[HostState, int] = {}  # hosts that came after the plan
-    busy: int = 0  # hosts with its order, also those that do not count and are on their way back
+    late: dict[HostState, int] = {}  # late hosts, by state
+    busy: int = 0  # hosts that have an order of this rollout, counted or not
     degraded: bool = False
-    done_at: datetime | None = None  # since when every wave so far is done
-    due_at: datetime | None = None  # when its next wave may go; after its end: its retention ends
+    done_at: datetime | None = None  # when the last wave so far became done
+    due_at: datetime | None = None  # when the next wave may start, or the retention ends
     terminal_at: datetime | None = None
     superseded_at: datetime | None = None
     outcome: rollout_states.Outcome | None = None  # set once, with the end
@@ -134,7 +134,7 @@ class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class GateStatus(Struct, frozen=True, omit_defaults=True):
-    """What one gate says since when."""
+    """What one gate reports, and since when."""
 
     gate: str
     reason: str
@@ -149,24 +149,24 @@ class RolloutGates(Struct, frozen=True, omit_defaults=True):
 
 
 class ReleaseStanding(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """What was last said of a release on a channel. All its rollouts there count together."""
+    """The last verdict on a release on a channel, over all its rollouts there."""
 
     channel: str
     release_id: str
-    word: rollout_states.Word | None = None  # None: nothing that counts was said
-    said_at: datetime | None = None  # since when the word holds
-    said_in: str | None = None  # the rollout that said it
-    host_id: str | None = None  # whose failure says bad
-    operator: str | None = None  # who says bad, by rolling the channel back from it
+    word: rollout_states.Word | None = None  # None: no verdict yet
+    said_at: datetime | None = None  # since when the verdict holds
+    said_in: str | None = None  # the rollout with the verdict
+    host_id: str | None = None  # the host whose failure made it bad
+    operator: str | None = None  # who made it bad, by rolling the channel back
     reason: str = ""  # the operator's
     rollout_id: str | None = None  # its newest rollout here
-    outcome: rollout_states.Outcome | None = None  # of that one
+    outcome: rollout_states.Outcome | None = None  # of that rollout
     outcome_at: datetime | None = None
-    followed_by: str | None = None  # the release that the channel went on to
+    followed_by: str | None = None  # the release that followed on the channel
     succeeded_in: str | None = None  # the rollout of its newest success
     running_since: datetime | None = None  # since when it is the channel's newest success
-    soaked_seconds: int = 0  # the longest time that it was, and is over; since the last bad word
-    auto_rolled_back: bool = False  # the worker rolled the channel back from it, at some time
+    soaked_seconds: int = 0  # the longest past run since the last bad verdict
+    auto_rolled_back: bool = False  # whether the worker ever rolled the channel back from it
 
 
 ROLLOUTS = kernel_collections.Collection(

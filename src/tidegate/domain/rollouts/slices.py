@@ -1,7 +1,7 @@
-"""What operators and workers do to a rollout as a whole: pause, resume, abort, prune, name gates.
+"""Commands on a whole rollout: pause, resume, abort, override, prune, record gates.
 
-All start from its tally, and run in the lane that is called by its id. How it opens stands in
-``channels.promotion``, how it is cleared in ``channels.clearance``: both touch more than itself.
+Each reads the tally and runs in the lane that is named after the rollout. ``promotion`` opens
+rollouts and ``clearance`` clears them: both touch more than the rollout.
 """
 
 from __future__ import annotations
@@ -13,24 +13,18 @@ from msgspec import Struct
 
 from tidegate.domain.access.reasons import REASON_BYTES_MAX, check_operator
 from tidegate.domain.hosts.refusals import RolloutUnknown
-from tidegate.domain.rollouts import (
-    facts,
-    refusals,
-    report_slices,
-    rows as rollout_rows,
-    states,
-    tallies,
-)
+from tidegate.domain.rollouts import facts, preconditions, rows as rollout_rows, states, tallies
 from tidegate.domain.rollouts.names import check_rollout_id
+from tidegate.domain.rollouts.refusals import refuse_verb
 from tidegate.errors import InvalidInput
 from tidegate.kernel import model, slices
 
-GATES_MAX = 32  # that one look at a rollout speaks of
+GATES_MAX = 32  # gates in one command
 GATE_BYTES_MAX = 64
 
 
 class PauseRollout(Struct, frozen=True, kw_only=True):
-    """No order, no acknowledgement and no wave until it is resumed."""
+    """Allow no order, acknowledgement or wave until the rollout is resumed."""
 
     rollout_id: str
     operator: str
@@ -39,7 +33,7 @@ class PauseRollout(Struct, frozen=True, kw_only=True):
 
 
 class ResumeRollout(Struct, frozen=True, kw_only=True):
-    """Let a paused rollout go on. One that a host's failure halted is cleared instead."""
+    """Resume a paused rollout. One that a host's failure halted is cleared instead."""
 
     rollout_id: str
     operator: str
@@ -48,7 +42,7 @@ class ResumeRollout(Struct, frozen=True, kw_only=True):
 
 
 class AbortRollout(Struct, frozen=True, kw_only=True):
-    """End a rollout where it stands, without a successor; the hosts keep what they run."""
+    """End a rollout without a successor. The hosts keep what they run."""
 
     rollout_id: str
     operator: str
@@ -57,25 +51,25 @@ class AbortRollout(Struct, frozen=True, kw_only=True):
 
 
 class OverrideGate(Struct, frozen=True, kw_only=True):
-    """Let a rollout pass one gate, whatever it says."""
+    """Let a rollout pass one gate."""
 
     rollout_id: str
     gate: states.OverridableGate
     operator: str
     reason: str
-    until: datetime | None = None  # None: to the end of the rollout
+    until: datetime | None = None  # None: until the rollout ends
     expected_version: int | None = None
 
 
 class ExpireRetention(Struct, frozen=True, kw_only=True):
-    """The worker's word that the time in ``due_at`` of the tally has come."""
+    """The worker found that the time in the tally's ``due_at`` has come."""
 
     rollout_id: str
     due_at: datetime
 
 
 class GateFinding(Struct, frozen=True):
-    """What a look at the rollout found of one gate."""
+    """What a pass over a rollout found at one gate."""
 
     gate: str
     blocked: bool
@@ -83,7 +77,7 @@ class GateFinding(Struct, frozen=True):
 
 
 class ChangeGates(Struct, frozen=True, kw_only=True):
-    """What a look found of all gates. Only what is new about them becomes a fact."""
+    """What a pass found at all gates. Only changes become facts."""
 
     rollout_id: str
     findings: tuple[GateFinding, ...]
@@ -111,9 +105,9 @@ def rows_of_steering(command: Steering) -> tuple[model.Key, ...]:
 
 
 def decide_pause(rows: Seen, command: PauseRollout, now: datetime) -> Sequence[Struct]:
-    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state not in states.DISPATCHABLE:
-        raise refusals.refuse_verb(tally, "pause")
+        raise refuse_verb(tally, "pause")
     if tally.paused_at is not None:
         return ()
     paused = facts.RolloutPaused(
@@ -123,9 +117,9 @@ def decide_pause(rows: Seen, command: PauseRollout, now: datetime) -> Sequence[S
 
 
 def decide_resume(rows: Seen, command: ResumeRollout, now: datetime) -> Sequence[Struct]:
-    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state not in states.OPEN:
-        raise refusals.refuse_verb(tally, "resume")
+        raise refuse_verb(tally, "resume")
     if tally.paused_at is None:
         return ()
     resumed = facts.RolloutResumed(
@@ -135,8 +129,8 @@ def decide_resume(rows: Seen, command: ResumeRollout, now: datetime) -> Sequence
 
 
 def decide_abort(rows: Seen, command: AbortRollout, now: datetime) -> Sequence[Struct]:
-    """One that is going is aborted; one that stopped is cleared, by giving it up."""
-    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    """Abort an open rollout. One that stopped is abandoned by a clearance instead."""
+    tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state in states.DISPATCHABLE:
         aborted = facts.RolloutAborted(
             rollout_id=command.rollout_id, at=now, operator=command.operator, reason=command.reason
@@ -151,14 +145,14 @@ def decide_abort(rows: Seen, command: AbortRollout, now: datetime) -> Sequence[S
             mode=states.Clearance.ABANDON,
         )
         return (given_up,)
-    raise refusals.refuse_verb(tally, "abort")
+    raise refuse_verb(tally, "abort")
 
 
 def decide_override(rows: Seen, command: OverrideGate, now: datetime) -> Sequence[Struct]:
-    """Raises: IllegalTransition: the rollout has ended. InvalidInput: the time is over already."""
-    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    """Raises: IllegalTransition: the rollout has ended. InvalidInput: the time has passed."""
+    tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state not in states.OPEN:
-        raise refusals.refuse_verb(tally, "override", "override a gate of it")
+        raise refuse_verb(tally, "override", "override a gate of it")
     if command.until is not None and command.until <= now:
         raise InvalidInput(f"an override until {command.until} is over already", field="until")
     known = tallies.override_of(tally, command.gate, now)
@@ -181,8 +175,9 @@ def decide_override(rows: Seen, command: OverrideGate, now: datetime) -> Sequenc
 def decide_retention(
     rows: tuple[rollout_rows.RolloutTally | None], command: ExpireRetention, now: datetime
 ) -> Sequence[Struct]:
-    """No facts where the rollout moved on since the worker looked, or hosts are still under way:
-    their deadlines bound the wait.
+    """Prune the rollout, or do nothing if it changed since the worker looked.
+
+    While hosts are still under way nothing happens either: their deadlines bound the wait.
     """
     (tally,) = rows
     if tally is None:
@@ -218,12 +213,12 @@ def decide_gates(
     now: datetime,
 ) -> Sequence[Struct]:
     tally, gates = rows
-    tally = report_slices.demand_tally(tally, command.rollout_id)
+    tally = preconditions.demand_tally(tally, command.rollout_id)
     findings = command.findings
     if tally.state not in states.DISPATCHABLE:
-        # It is over or halted. Late hosts of one that is over are still held by its edges.
+        # It is over or halted. The edges of an ended rollout still hold its late hosts back.
         is_over = tally.terminal_at is not None and tally.state in states.ORDERED
-        findings = tuple(item for item in findings if is_over and item.gate == report_slices.EDGES)
+        findings = tuple(item for item in findings if is_over and item.gate == preconditions.EDGES)
     known = {} if gates is None else {gate.gate: gate.reason for gate in gates.blocked}
     return tuple(
         facts.GateChanged(
@@ -234,11 +229,11 @@ def decide_gates(
             reason=finding.reason,
         )
         for finding in findings
-        if _is_news(finding, known)
+        if _is_changed(finding, known)
     )
 
 
-def _is_news(finding: GateFinding, known: dict[str, str]) -> bool:
+def _is_changed(finding: GateFinding, known: dict[str, str]) -> bool:
     if not finding.blocked:
         return finding.gate in known
     return known.get(finding.gate) != finding.reason

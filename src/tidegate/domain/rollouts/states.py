@@ -1,4 +1,4 @@
-"""The words of a rollout: its states and outcomes, and how an operator clears a halted one."""
+"""The vocabulary of rollouts: states, outcomes, and how an operator clears a halted one."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Final
 
 
 class RolloutState(StrEnum):
-    """Where a rollout stands."""
+    """The state of a rollout."""
 
     OPENING = "Opening"  # no host has its order yet
-    ACTIVE = "Active"  # some host of the waves so far is not settled
-    CONVERGING = "Converging"  # all of them are; later waves remain, or some reboot
+    ACTIVE = "Active"  # some host of the waves so far is not done
+    CONVERGING = "Converging"  # all of them are; later waves or reboots remain
     TERMINAL = "Terminal"  # every host converged
-    REVERTED = "Reverted"  # a host rolled back, none is in flight on the target
-    FAILED = "Failed"  # a host failed and did not go back
+    REVERTED = "Reverted"  # a host rolled back, none is on the target any more
+    FAILED = "Failed"  # a host failed and did not roll back
     SUPERSEDED = "Superseded"  # a newer one opened on the channel
     PRUNED = "Pruned"  # past its retention; the row stays readable
 
@@ -29,7 +29,7 @@ _PREDICATES: Final = {
 
 
 def describe_rollout_state(state: RolloutState | str) -> str:
-    """A state as people say it in a sentence: ``the rollout …``."""
+    """Phrase the state for a sentence: ``the rollout …``."""
     return _PREDICATES.get(RolloutState(state), f"is {str(state).lower()}")
 
 
@@ -46,15 +46,15 @@ DISPATCHABLE: Final = frozenset(
     {RolloutState.OPENING, RolloutState.ACTIVE, RolloutState.CONVERGING}
 )
 CLEARABLE: Final = frozenset({RolloutState.REVERTED, RolloutState.FAILED})
-ORDERED: Final = frozenset({RolloutState.TERMINAL, RolloutState.SUPERSEDED})  # releases edges
+ORDERED: Final = frozenset({RolloutState.TERMINAL, RolloutState.SUPERSEDED})  # opens "idle" edges
 
 
 class Outcome(StrEnum):
-    """How a rollout ended. It has none while it is open, and keeps the one it got."""
+    """How a rollout ended. An open rollout has none; once set, it stays."""
 
     SUCCEEDED = "succeeded"  # a planned host converged
-    EMPTY = "empty"  # no host ran it, and none failed
-    FAILED = "failed"  # it ended halted, or every host that tried gave up
+    EMPTY = "empty"  # no host ran it, none failed
+    FAILED = "failed"  # it ended halted, or all hosts that got it failed
     ROLLED_BACK = "rolled_back"  # it ended Reverted
     ABORTED = "aborted"  # by an operator, while nothing was wrong with it
     REPLACED = "replaced"  # by another rollout of the channel, while nothing was wrong with it
@@ -80,7 +80,7 @@ class PolicyAction(StrEnum):
 
 
 class Word(StrEnum):
-    """What was last said of a release on a channel."""
+    """The last verdict on a release on a channel."""
 
     GOOD = "good"
     BAD = "bad"
@@ -89,8 +89,8 @@ class Word(StrEnum):
 class Clearance(StrEnum):
     """What an operator decides about a halted rollout."""
 
-    RESUME = "resume"  # failed and reverted hosts are tried again
-    WAIVE = "waive"  # the named hosts leave the count
+    RESUME = "resume"  # retry failed and reverted hosts
+    WAIVE = "waive"  # the named hosts no longer count
     ABANDON = "abandon"  # superseded, without a successor
 
 

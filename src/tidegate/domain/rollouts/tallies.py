@@ -1,14 +1,14 @@
-"""Counting a rollout's hosts, by wave and state. Hosts are never listed: the cost of an event does
+"""Counts of a rollout's hosts, by wave and state. Hosts are never listed: the cost of an event does
 not grow with the fleet.
 
     planned ──joins──▶ Pending ──moves──▶ …     a host is in one count at a time
-       ▲────goes back────┴─────────────┘        its order was cancelled, or it is tried again
-       └──leaves──▶ left                        waived, skipped, or its failure is allowed for
+       ▲─────returns─────┴─────────────┘        its order was cancelled, or it is retried
+       └──leaves──▶ left                        waived, skipped, or its failure is tolerated
 
 For a wave of n hosts, c Converged, d Deferred, l left:
 
     done     skipped, forced, or  c ≥ min(converged_min, n)  and  c + d ≥ success_percent of n − l
-    advance  every wave so far is done, the next one's delay is over, and nobody must continue it
+    advance  every wave so far is done, the next one's delay is over, and it needs no operator
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from tidegate.domain.hosts.states import SETTLED, HostState, OnFailure
 from tidegate.domain.rollouts import refusals, rows, states as rollout_states
 
-# Not Deferred: nothing runs there, and halting takes the order back.
+# Not Deferred: the release does not run there, and a halt cancels the order.
 ON_TARGET = (HostState.ACTIVATING, HostState.SOAKING)
 _TRIED = (HostState.FAILED, HostState.REVERTED)
 UNDER_WAY = (HostState.PENDING, *ON_TARGET, HostState.DEFERRED)
@@ -37,11 +37,11 @@ def broken(tally: rows.RolloutTally, what: str) -> refusals.RolloutInvariant:
     return refusals.RolloutInvariant(tally.rollout_id, tally.state, what)
 
 
-# ── hosts come, move and go ───────────────────────────────────────────────────────────────────────
+# ── changes of the counts ─────────────────────────────────────────────────────────────────────────
 
 
 def joined(tally: rows.RolloutTally, wave: int) -> rows.RolloutTally:
-    """Raises: RolloutInvariant: the wave's hosts all have their order."""
+    """Count a host that joins. Raises: RolloutInvariant: all hosts of the wave have their order."""
     counts = wave_of(tally, wave)
     if counts.joined + counts.left >= counts.hosts:
         raise broken(tally, f"all {counts.hosts} hosts of wave {wave} are counted already")
@@ -52,30 +52,31 @@ def joined(tally: rows.RolloutTally, wave: int) -> rows.RolloutTally:
 def moved(
     tally: rows.RolloutTally, wave: int, from_: HostState, to: HostState
 ) -> rows.RolloutTally:
-    """One host of the wave goes on; to Pending it only goes away, until it joins again.
+    """Count one host of the wave in its new state. To Pending it is only removed, until it joins
+    again.
 
     Raises:
-        RolloutInvariant: none is counted there.
+        RolloutInvariant: no host is counted in the old state.
     """
     counts = wave_of(tally, wave)
     counts = replace(counts, states=_moved(tally, counts.states, from_, to))
     if counts.skipped and to is HostState.PENDING and from_ not in _TRIED:
-        counts = replace(counts, left=counts.left + 1)  # it gets no other order
+        counts = replace(counts, left=counts.left + 1)  # it gets no more orders
     return _with(tally, wave, counts)
 
 
 def left(
     tally: rows.RolloutTally, wave: int, state: HostState | None, *, tolerated: bool = False
 ) -> rows.RolloutTally:
-    """One host of the wave does not count any more; without a state it never joined.
+    """Stop counting one host of the wave; without a state it never joined.
 
     Raises:
-        RolloutInvariant: none is counted there.
+        RolloutInvariant: no host is counted in this state.
     """
     counts = wave_of(tally, wave)
     if state is None:
         if counts.skipped:
-            return tally  # it left with its wave
+            return tally  # it was skipped with its wave
         if counts.joined + counts.left >= counts.hosts:
             raise broken(tally, f"every host of wave {wave} has joined or left")
     else:
@@ -86,54 +87,59 @@ def left(
 
 
 def skipped(tally: rows.RolloutTally, wave: int) -> rows.RolloutTally:
-    """The wave is not waited for; its hosts without an order leave. Raises: RolloutInvariant."""
+    """Skip the wave: its hosts without an order leave. Raises: RolloutInvariant."""
     counts = wave_of(tally, wave)
     return _with(tally, wave, replace(counts, skipped=True, left=counts.hosts - counts.joined))
 
 
 def marked(tally: rows.RolloutTally, wave: int, **marks: bool) -> rows.RolloutTally:
-    """The wave continued or forced by an operator. Raises: RolloutInvariant: there is none."""
+    """Mark the wave as continued or forced by an operator. Raises: RolloutInvariant: no such
+    wave.
+    """
     return _with(tally, wave, replace(wave_of(tally, wave), **marks))
 
 
 def joined_late(tally: rows.RolloutTally) -> rows.RolloutTally:
-    """A host that came after the plan joins."""
+    """Count a late host that joins."""
     return replace(tally, late=_added(tally.late, HostState.PENDING), busy=tally.busy + 1)
 
 
 def freed(tally: rows.RolloutTally) -> rows.RolloutTally:
-    """One host is through with its order. Raises: RolloutInvariant: none has one."""
+    """Count one host whose order is over. Raises: RolloutInvariant: no host has an order."""
     if tally.busy < 1:
         raise broken(tally, "no host has an order of it")
     return replace(tally, busy=tally.busy - 1)
 
 
 def moved_late(tally: rows.RolloutTally, from_: HostState, to: HostState) -> rows.RolloutTally:
-    """A host that came after the plan moves. Raises: RolloutInvariant: none is counted there."""
+    """Count a late host in its new state. Raises: RolloutInvariant: none is counted in the old
+    one.
+    """
     return replace(tally, late=_moved(tally, tally.late, from_, to))
 
 
 def left_late(tally: rows.RolloutTally, state: HostState | None) -> rows.RolloutTally:
-    """A late host that failed holds nobody back any more. Raises: RolloutInvariant."""
+    """Stop counting a failed late host, so that others can join. Raises: RolloutInvariant."""
     if state is None:
         raise broken(tally, "a late host without an order is not skipped")
     return replace(tally, late=_taken(tally, tally.late, state))
 
 
 def late_failures(tally: rows.RolloutTally) -> int:
-    """Late hosts that failed or rolled back, and were not skipped since."""
+    """Count the late hosts that failed or rolled back, and were not skipped since."""
     return tally.late.get(HostState.FAILED, 0) + tally.late.get(HostState.REVERTED, 0)
 
 
 def is_unproved(tally: rows.RolloutTally) -> bool:
-    """Whether no host ran the release when the rollout ended, and no late one converged since: then
-    late hosts go one at a time.
+    """Whether no host ran the release when the rollout ended, and no late host converged since.
+
+    Late hosts then go one at a time.
     """
     return tally.outcome is rollout_states.Outcome.EMPTY and not tally.late.get(HostState.CONVERGED)
 
 
 def late_under_way(tally: rows.RolloutTally) -> int:
-    """Late hosts that have an order, or wait for their reboot."""
+    """Count the late hosts that have an order, or wait for their reboot."""
     return sum(tally.late.get(state, 0) for state in UNDER_WAY)
 
 
@@ -163,23 +169,21 @@ def _taken(
     return states | {state: states[state] - 1}
 
 
-# ── what the counts say ───────────────────────────────────────────────────────────────────────────
+# ── questions about the counts ────────────────────────────────────────────────────────────────────
 
 
 def total(tally: rows.RolloutTally, *states: HostState) -> int:
-    """Hosts of all waves in these states."""
+    """Count the hosts of all waves in these states."""
     return sum([wave.count(*states) for wave in tally.waves])
 
 
 def due_are_settled(tally: rows.RolloutTally) -> bool:
-    """Whether every host that may go is Converged, waits for its reboot, or left, and every wave
-    so far is done.
-    """
+    """Whether every wave so far is done, and its hosts are Converged, Deferred or left."""
     return all(_is_settled(wave) and is_done(wave) for wave in _due(tally))
 
 
 def due_are_done(tally: rows.RolloutTally) -> bool:
-    """Whether every wave so far is done; hosts of them may still be under way."""
+    """Whether every wave so far is done; some of their hosts may still be under way."""
     return all(map(is_done, _due(tally)))
 
 
@@ -188,11 +192,11 @@ def _due(tally: rows.RolloutTally) -> tuple[rows.WaveTally, ...]:
 
 
 def reached(tally: rows.RolloutTally) -> int:
-    """The last wave that gets orders now: all before it are done. -1: the first one waits for an
-    operator.
+    """Return the last wave that gets orders now: all before it are done.
 
-    That is where the cursor stands, unless a host waited for its reboot when the cursor passed
-    it, and is not through since. The cursor stays; later waves wait for that host again.
+    It is -1 if the first wave waits for an operator. Usually it is the current wave. But a host
+    that waited for its reboot when the rollout advanced may need another order; then later waves
+    wait for it again, although the current wave stays.
     """
     if tally.waves and waits_for_person(tally.waves[0]):
         return -1
@@ -203,8 +207,9 @@ def reached(tally: rows.RolloutTally) -> int:
 
 
 def is_done(wave: rows.WaveTally) -> bool:
-    """Whether the next wave need not wait for this one any longer. The one predicate of waves:
-    the cursor, the orders and ``explain`` all ask it.
+    """Whether the next wave need not wait for this one any longer.
+
+    This is the one predicate of waves: the current wave, the orders and ``explain`` all use it.
     """
     if wave.skipped or wave.forced:
         return True
@@ -218,18 +223,20 @@ def _is_settled(wave: rows.WaveTally) -> bool:
 
 
 def waits_for_person(wave: rows.WaveTally) -> bool:
-    """Whether an operator must let the wave go."""
+    """Whether an operator must start the wave."""
     return wave.manual and not (wave.continued or wave.skipped or wave.forced)
 
 
 def next_wave(tally: rows.RolloutTally) -> rows.WaveTally | None:
-    """The wave that the cursor moves to next."""
+    """Return the wave that the rollout advances to next."""
     number = tally.current_wave + 1
     return tally.waves[number] if number < len(tally.waves) else None
 
 
 def next_wave_at(tally: rows.RolloutTally) -> datetime | None:
-    """When the next wave may go, if everything stays as it is; None: something else is missing."""
+    """Return when the next wave may start if nothing changes; None: time alone does not start
+    it.
+    """
     wave = next_wave(tally)
     stopped = tally.halted_at is not None or tally.paused_at is not None or bool(tally.retried)
     if (
@@ -245,8 +252,8 @@ def next_wave_at(tally: rows.RolloutTally) -> datetime | None:
 
 
 def timed(tally: rows.RolloutTally, at: datetime) -> rows.RolloutTally:
-    """The tally of an open rollout with its times: since when the waves so far are done, and when
-    a timer must look whether the next one may go.
+    """Set the times of an open rollout: when the waves so far were done, and when a timer must
+    check the next one.
     """
     done_at = (tally.done_at or at) if due_are_done(tally) else None
     if done_at != tally.done_at:
@@ -258,13 +265,13 @@ def timed(tally: rows.RolloutTally, at: datetime) -> rows.RolloutTally:
 
 
 def may_advance(tally: rows.RolloutTally, now: datetime) -> bool:
-    """Whether the cursor moves to the next wave now."""
+    """Whether the rollout advances to the next wave now."""
     due_at = next_wave_at(tally)
     return due_at is not None and now >= due_at
 
 
 def missing(wave: rows.WaveTally) -> int:
-    """How many hosts of the wave have yet to converge before the next wave starts."""
+    """Return how many hosts of the wave must still converge before the next wave starts."""
     if wave.skipped or wave.forced:
         return 0
     wanted = min(wave.converged_min, wave.hosts)
@@ -277,44 +284,46 @@ def all_converged(tally: rows.RolloutTally) -> bool:
 
 
 def rolling_back(tally: rows.RolloutTally) -> int:
-    """Failed hosts of which a rollback, or the word that it failed, is still to come."""
+    """Count the failed hosts whose rollback has neither completed nor failed yet."""
     if tally.on_failure is not OnFailure.ROLLBACK:
         return 0
     return total(tally, HostState.FAILED) - tally.rollback_failed
 
 
 def on_target(tally: rows.RolloutTally) -> int:
-    """Hosts that run the target or may come to. A halted rollout's Pending hosts may not: their
-    acknowledgement is refused.
+    """Count the hosts that run the target or may still switch to it.
+
+    Pending hosts of a halted rollout may not: their acknowledgement is refused.
     """
     return total(tally, *ON_TARGET) + rolling_back(tally)
 
 
 def stuck(tally: rows.RolloutTally) -> int:
-    """Failed hosts that nothing will bring back."""
+    """Count the failed hosts that nothing will roll back."""
     return total(tally, HostState.FAILED) - rolling_back(tally)
 
 
 def troubled(tally: rows.RolloutTally) -> bool:
-    """Whether some host failed or rolled back, and still counts."""
+    """Whether some counted host failed or rolled back."""
     return total(tally, HostState.FAILED, HostState.REVERTED) > 0
 
 
 def may_go(tally: rows.RolloutTally, host_id: str) -> bool:
-    """Whether the host may take an order: not while an operator has others tried again."""
+    """Whether the host may take an order: not while an operator retries only others."""
     return not tally.retried or host_id in tally.retried
 
 
 def under_way(tally: rows.RolloutTally) -> int:
-    """Hosts of which something is still to be heard: late ones too, and those that left on their
-    way back.
+    """Count the hosts that still have something to report.
+
+    This includes late hosts, and skipped or waived hosts that are rolling back.
     """
     late = sum(tally.late.get(state, 0) for state in UNDER_WAY)
     return max(tally.busy, total(tally, *UNDER_WAY) + rolling_back(tally) + late)
 
 
 def is_started(tally: rows.RolloutTally, now: datetime) -> bool:
-    """Whether the time has come at which the rollout may start, or it passes that gate."""
+    """Whether the start time has come, or the rollout passes that gate."""
     if tally.start_at is None or now >= tally.start_at:
         return True
     return override_of(tally, rollout_states.OverridableGate.START_AT, now) is not None
@@ -326,8 +335,9 @@ def is_started(tally: rows.RolloutTally, now: datetime) -> bool:
 def override_of(
     tally: rows.RolloutTally, gate: rollout_states.OverridableGate, now: datetime
 ) -> rows.GateOverride | None:
-    """The override by which the rollout passes the gate now. It ends with the rollout: hosts that
-    come late are not what the person had in mind.
+    """Return the override by which the rollout passes the gate now.
+
+    It ends with the rollout: the person who overrode the gate did not mean late hosts.
     """
     if tally.outcome is not None:
         return None
@@ -340,7 +350,7 @@ def override_of(
 def list_passed(
     tally: rows.RolloutTally, now: datetime
 ) -> frozenset[rollout_states.OverridableGate]:
-    """The gates that the rollout passes now, whatever they say."""
+    """Return the gates that the rollout passes now, whatever their verdict."""
     if tally.emergency and tally.outcome is None:
         return rollout_states.ALL_PASSED
     if not tally.overrides:
@@ -359,8 +369,9 @@ def has_hosts_to_start(tally: rows.RolloutTally) -> bool:
 
 
 def may_hasten(tally: rows.RolloutTally) -> bool:
-    """Whether the rollout is a rollback under way that an emergency would speed up. Once a host
-    failed in it, an emergency goes further back instead.
+    """Whether the rollout is an open rollback that an emergency would speed up.
+
+    After a host failed in it, an emergency goes further back instead.
     """
     is_going = tally.outcome is None and tally.halted_at is None
     return tally.rollback_of is not None and is_going and not tally.emergency

@@ -1,7 +1,7 @@
-"""The transition table of rollouts, as data: the step asks it, and the tests walk it.
+"""The transition table of rollouts, as data: the step reads it, and the tests walk it.
 
-For each state the events that it accepts, and the states that may follow. One state that is the
-same: nothing follows (a count may change). An event that is not there is refused.
+For each state: the events that it accepts, and the states that may follow. If the only such state
+is the same one, the event changes counts at most. An event that is missing is refused.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ TABLE: Final[
             HostRegressed: _to(_REVERTED),
             facts.WaveAdvanced: _to(_REVERTED),
             facts.RolloutTerminal: _to(_REVERTED),
-            facts.RolloutHalted: _to(_REVERTED),  # said of a host that was not tried again
+            facts.RolloutHalted: _to(_REVERTED),  # for a host that was not retried
             facts.RolloutResumed: _to(_REVERTED),
             facts.SuccessorOpened: _to(_SUPERSEDED),
             facts.OperatorClearance: _to(_ACTIVE, _CONVERGING, _REVERTED, _SUPERSEDED),
@@ -130,7 +130,7 @@ TABLE: Final[
             HostRegressed: _to(_FAILED),
             facts.WaveAdvanced: _to(_FAILED),
             facts.RolloutTerminal: _to(_FAILED),
-            facts.RolloutHalted: _to(_FAILED),  # said of the failure that led here
+            facts.RolloutHalted: _to(_FAILED),  # for the failure that led here
             facts.RolloutResumed: _to(_FAILED),
             facts.SuccessorOpened: _to(_SUPERSEDED),
             facts.OperatorClearance: _to(_ACTIVE, _CONVERGING, _REVERTED, _FAILED, _SUPERSEDED),

@@ -1,12 +1,12 @@
-"""What lets the next wave of a rollout go: a timer, or an operator.
+"""What starts the next wave of a rollout: a timer, or an operator.
 
     start_due_wave     the delay before the next wave is over
-    continue_rollout   an operator lets a manual wave go
-    skip_wave          an operator goes on without a wave
-    promote_all        an operator waits for no wave any longer
+    continue_rollout   an operator starts a manual wave
+    skip_wave          an operator continues without a wave
+    promote_all        an operator starts all waves at once
 
-Each starts from the tally, runs in the rollout's lane, and is decided by the same predicate as the
-machine's own step (``tallies.is_done``). None passes a gate or a budget.
+Each reads the tally, runs in the rollout's lane, and uses the same predicate as the machine's step
+(``tallies.is_done``). None bypasses a gate or a budget.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tidegate.domain.access.reasons import REASON_BYTES_MAX, check_operator
 from tidegate.domain.rollouts import (
     facts as rollout_facts,
     machine,
+    preconditions,
     refusals,
-    report_slices,
     rows as rollout_rows,
     states,
     tallies,
@@ -33,14 +33,14 @@ WAVE_BYTES_MAX = 256
 
 
 class StartDueWave(Struct, frozen=True, kw_only=True):
-    """The worker's word that the time in ``due_at`` of the tally has come."""
+    """The worker found that the time in the tally's ``due_at`` has come."""
 
     rollout_id: str
     due_at: datetime
 
 
 class ContinueRollout(Struct, frozen=True, kw_only=True):
-    """Let the next wave go, which waits for a person."""
+    """Start the next wave, which waits for a person."""
 
     rollout_id: str
     operator: str
@@ -49,7 +49,7 @@ class ContinueRollout(Struct, frozen=True, kw_only=True):
 
 
 class SkipWave(Struct, frozen=True, kw_only=True):
-    """Go on without this wave, which is named, or numbered from 1."""
+    """Continue without this wave. It is given by name, or by number from 1."""
 
     rollout_id: str
     wave: str
@@ -59,7 +59,7 @@ class SkipWave(Struct, frozen=True, kw_only=True):
 
 
 class PromoteAll(Struct, frozen=True, kw_only=True):
-    """Let every wave go now, whatever became of those before."""
+    """Start every wave now, whether or not the earlier ones are done."""
 
     rollout_id: str
     operator: str
@@ -85,7 +85,7 @@ def rows_of_passing(command: Passing) -> tuple[model.Key, ...]:
     return rollout_rows.tally_key(command.rollout_id), rollout_rows.rollout_key(command.rollout_id)
 
 
-def _expected(command: Passing) -> dict[model.Key, model.Position]:
+def _expect_version(command: Passing) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
     return {rollout_rows.rollout_key(command.rollout_id): command.expected_version}
@@ -100,7 +100,7 @@ _VERBS = {
 
 def _demand_going(rows: Seen, command: Passing, verb: str) -> rollout_rows.RolloutTally:
     """Raises: RolloutUnknown, RolloutIsPruned, IllegalTransition: it is over, or halted."""
-    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.state not in states.DISPATCHABLE or tally.halted_at is not None:
         raise refusals.refuse_verb(tally, verb, _VERBS[verb])
     return tally
@@ -109,8 +109,8 @@ def _demand_going(rows: Seen, command: Passing, verb: str) -> rollout_rows.Rollo
 def decide_due_wave(
     rows: tuple[rollout_rows.RolloutTally | None], command: StartDueWave, now: datetime
 ) -> Sequence[Struct]:
-    """No facts where the rollout moved on since the worker looked."""
-    tally = report_slices.demand_tally(rows[0], command.rollout_id)
+    """Start the wave, or do nothing if the rollout changed since the worker looked."""
+    tally = preconditions.demand_tally(rows[0], command.rollout_id)
     if tally.due_at != command.due_at or not tallies.may_advance(tally, now):
         return ()
     wave = tally.current_wave
@@ -122,11 +122,11 @@ def decide_due_wave(
 
 
 def decide_continue(rows: Seen, command: ContinueRollout, now: datetime) -> Sequence[Struct]:
-    """Raises: NothingToContinue. No facts where it was continued already."""
+    """Raises: NothingToContinue. No facts if the wave was already continued."""
     tally = _demand_going(rows, command, "continue")
     waves, cursor = tally.waves, tally.current_wave
     if waves and waves[cursor].continued and waves[cursor].hosts and not waves[cursor].joined:
-        return ()  # asked twice: nobody has looked at this wave yet
+        return ()  # the request was repeated; the operator has not seen this wave
     for number in (0, cursor + 1):
         if number < len(waves) and tallies.waits_for_person(waves[number]):
             return (
@@ -145,7 +145,7 @@ def decide_continue(rows: Seen, command: ContinueRollout, now: datetime) -> Sequ
 
 
 def decide_skip_wave(rows: Seen, command: SkipWave, now: datetime) -> Sequence[Struct]:
-    """Raises: WaveNotFound, WavePassed. No facts where it was skipped already."""
+    """Raises: WaveNotFound, WavePassed. No facts if the wave was already skipped."""
     tally = _demand_going(rows, command, "skip-wave")
     names = [wave.name for wave in tally.waves]
     is_number = command.wave.isdecimal() and command.wave not in names
@@ -170,13 +170,13 @@ def decide_skip_wave(rows: Seen, command: SkipWave, now: datetime) -> Sequence[S
 
 
 def decide_promote_all(rows: Seen, command: PromoteAll, now: datetime) -> Sequence[Struct]:
-    """One fact for each wave that does not go by itself behind the one before. No facts where
-    every wave goes already.
-    """
+    """Return a fact for each wave that does not follow by itself; none if all have started."""
     tally = _demand_going(rows, command, "promote-all")
-    said = {"operator": command.operator, "reason": command.reason}
+    members = {"operator": command.operator, "reason": command.reason}
     if len(tally.waves) == 1 and tallies.waits_for_person(tally.waves[0]):
-        return (rollout_facts.WaveContinued(rollout_id=tally.rollout_id, at=now, wave=0, **said),)
+        return (
+            rollout_facts.WaveContinued(rollout_id=tally.rollout_id, at=now, wave=0, **members),
+        )
     facts: list[rollout_facts.WaveAdvanced] = []
     while tallies.next_wave(tally) is not None:
         wave = tally.current_wave
@@ -186,21 +186,21 @@ def decide_promote_all(rows: Seen, command: PromoteAll, now: datetime) -> Sequen
             from_wave=wave,
             to_wave=wave + 1,
             forced=True,
-            **said,
+            **members,
         )
         facts.append(forced)
-        tally = _stepped(tally, forced, now)
+        tally = _step(tally, forced, now)
     return tuple(facts)
 
 
-def _stepped(
+def _step(
     tally: rollout_rows.RolloutTally, event: rollout_facts.WaveAdvanced, now: datetime
 ) -> rollout_rows.RolloutTally:
-    """The tally after the event, and after the waves that follow from it by themselves."""
+    """Step the tally by the event and by the waves that follow from it by themselves."""
     tally, caused = machine.step(tally, event, now)
     for fact in caused:
         if isinstance(fact, rollout_facts.WaveAdvanced):
-            tally = _stepped(tally, fact, now)
+            tally = _step(tally, fact, now)
     return tally
 
 
@@ -216,7 +216,7 @@ continue_rollout = slices.Slice(
     command=ContinueRollout,
     writes=(rollout_facts.WaveContinued,),
     rows=rows_of_passing,
-    expects=_expected,
+    expects=_expect_version,
     decide=decide_continue,
 )
 skip_wave = slices.Slice(
@@ -224,7 +224,7 @@ skip_wave = slices.Slice(
     command=SkipWave,
     writes=(rollout_facts.WaveSkipped,),
     rows=rows_of_passing,
-    expects=_expected,
+    expects=_expect_version,
     decide=decide_skip_wave,
 )
 promote_all = slices.Slice(
@@ -232,7 +232,7 @@ promote_all = slices.Slice(
     command=PromoteAll,
     writes=(rollout_facts.WaveAdvanced, rollout_facts.WaveContinued),
     rows=rows_of_passing,
-    expects=_expected,
+    expects=_expect_version,
     decide=decide_promote_all,
 )
 SLICES = (start_due_wave, continue_rollout, skip_wave, promote_all)

@@ -6,9 +6,9 @@ slices.py           create, edit, delete
 checks.py           whether a window can work as it is written
 rules.py            the recurrence rule: a subset of RFC 5545
 zones.py            time zones, from the package tzdata
-occurrences.py      when a window begins, in UTC, through gaps and doubled hours
+occurrences.py      when a window begins, in UTC, with gaps and doubled hours
 evaluation.py       whether a host's windows are open, until when, and when they open next
 demands.py          whether an order may go out or be acknowledged, from the rows that it pins
-sentences.py        what people read about a window that is shut
+sentences.py        texts about a window that is shut
 refusals.py         the errors
 """

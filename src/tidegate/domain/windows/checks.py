@@ -1,4 +1,4 @@
-"""Whether a window can work as it is written. Every fault is found, each as one sentence."""
+"""Whether a window can work as it is written. All faults are found, each as one sentence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DURATION_MAX = 604_800
 EXCEPT_DATES_MAX = 100
 WINDOW_CHANNELS_MAX = 16  # each is a row of the commit, in addition to the copies for all channels
 REPOSITORIES_MAX = 16
-YEARS_AHEAD = 30  # within which a rule must start something
+YEARS_AHEAD = 30  # a rule must have an occurrence within these years
 
 WINDOW: Final = re.compile(r"[a-z0-9]([a-z0-9._-]{0,61}[a-z0-9])?")
 _NAME = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
@@ -126,6 +126,6 @@ def _occurs(window: facts.WindowSpec, start: datetime, rule: rules.Rule | None) 
     until = None if rule is None or rule.until is None else rule.until.replace(tzinfo=None)
     upper = start + timedelta(days=366 * YEARS_AHEAD)
     if until is not None:
-        upper = min(upper, until + timedelta(hours=14))  # in the zone that is furthest ahead
+        upper = min(upper, until + timedelta(hours=14))  # in the zone with the largest offset
     found = rules.local_starts(rule, start, start, upper)
     return any(local.date().isoformat() not in skipped for local in found)

@@ -1,4 +1,4 @@
-"""Whether a host may get or use an order now, as the rows that an order pins say."""
+"""Whether a host may get or use an order now, judged by the rows that an order pins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.domain.windows import evaluation, refusals, sentences
 
 
 def need_of(policy: HostPolicy) -> timedelta | None:
-    """How long a host may take until it has converged; None: it need not fit into a window."""
+    """Return how long a host may take to converge; None: it need not fit into a window."""
     if not policy.must_fit:
         return None
     return timedelta(seconds=policy.activation_seconds + policy.soak_seconds)
@@ -25,7 +25,7 @@ def judge_stops(
     policy: HostPolicy,
     now: datetime,
 ) -> evaluation.WindowVerdict | None:
-    """What the windows in these rows say of the host; None: none covers the channel."""
+    """Judge the windows in these rows for the host; None: none covers the channel."""
     package = next((row.package for row in stops if row is not None and row.package), "")
     windows = [
         item for item in windows_over(stops) if evaluation.covers_channel(item, channel, package)

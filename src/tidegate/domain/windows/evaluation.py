@@ -3,8 +3,8 @@
     open(host, t) = no deny window that covers the host lasts at t,
                     and an allow window that covers it lasts at t, or none covers it
 
-A window covers a host if its channels, its repositories and its selector all match. ``WindowView``
-is made once per pass; it answers each host by the values of the labels that its windows ask about.
+A window covers a host if its channels, its repositories and its selector all match. A pass makes
+one ``WindowView``. It judges each host by the values of the labels that the windows use.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tidegate.domain.packages.names import DEFAULT_REPOSITORY
 from tidegate.domain.windows import facts, occurrences
 from tidegate.domain.windows.zones import is_zone
 
-STEPS_MAX = 4_096  # boundaries that one search for an opening walks over
+STEPS_MAX = 4_096  # boundaries that one search for an opening visits
 
 
 class HostWindow(NamedTuple):
@@ -29,36 +29,38 @@ class HostWindow(NamedTuple):
 
 
 class WindowVerdict(NamedTuple):
-    """What the windows of a host say at one moment."""
+    """Whether the windows of a host are open at one moment."""
 
     is_open: bool
     until: datetime | None = None  # open: when it closes; shut: when it opens. None: never, or
     # not within HORIZON
     by: HostWindow | None = None  # shut: the window that keeps it shut
-    closes_at: datetime | None = None  # shut because the host would not be done in time
+    closes_at: datetime | None = None  # shut because the host would not finish in time
 
 
 OPEN: Final = WindowVerdict(True)
 
 
-# ── what covers a host ────────────────────────────────────────────────────────────────────────────
+# ── windows that cover a host ─────────────────────────────────────────────────────────────────────
 
 
 def repository_of(package: str) -> str:
-    """The repository of a channel's package: ``blueprints`` of ``blueprints/web``."""
+    """Return the repository of a channel's package: ``blueprints`` of ``blueprints/web``."""
     repository, mark, _ = package.partition("/")
     return repository if mark else DEFAULT_REPOSITORY
 
 
 def covers_channel(window: facts.WindowSpec, channel: str, package: str) -> bool:
-    """Whether the window covers hosts of this channel, those of its selector at least."""
+    """Whether the window covers this channel: at least those of its hosts that match the
+    selector.
+    """
     if window.channels and channel not in window.channels:
         return False
     return not window.repositories or repository_of(package) in window.repositories
 
 
 def zone_of(window: facts.WindowSpec, labels: Mapping[str, str]) -> str | None:
-    """The zone in which the window is read for a host with these labels; None: there is none."""
+    """Return the time zone of the window for a host with these labels; None: there is none."""
     if not window.zone.startswith(facts.LABEL):
         return window.zone
     named = labels.get(window.zone.removeprefix(facts.LABEL))
@@ -68,7 +70,7 @@ def zone_of(window: facts.WindowSpec, labels: Mapping[str, str]) -> str | None:
 def list_windows(
     windows: Iterable[facts.WindowSpec], labels: Mapping[str, str], host_id: str
 ) -> tuple[HostWindow, ...]:
-    """Those of the windows of a channel that cover this host."""
+    """Return the windows of a channel that cover this host."""
     return tuple(
         HostWindow(window, zone_of(window, labels))
         for window in windows
@@ -80,26 +82,27 @@ def list_windows(
 
 
 def lasts(found: HostWindow, at: datetime) -> bool:
-    """Whether an occurrence lasts. Without a zone a deny window always does, an allow window
-    never.
+    """Whether an occurrence lasts at this time.
+
+    Without a zone a deny window always lasts, and an allow window never does.
     """
     if found.zone is None:
         return found.window.kind is facts.WindowKind.DENY
     return occurrences.last_start(found.window, found.zone, at) is not None
 
 
-def _end(found: HostWindow, at: datetime) -> datetime | None:
+def _end_of_stretch(found: HostWindow, at: datetime) -> datetime | None:
     return None if found.zone is None else occurrences.end_of_stretch(found.window, found.zone, at)
 
 
-def _next(found: HostWindow, after: datetime) -> datetime | None:
+def _next_start(found: HostWindow, after: datetime) -> datetime | None:
     return None if found.zone is None else occurrences.next_start(found.window, found.zone, after)
 
 
 def next_occurrences(
     window: facts.WindowSpec, zone: str, at: datetime, count: int
 ) -> tuple[tuple[datetime, datetime], ...]:
-    """The occurrences, starts and ends, that last at this time or begin after it."""
+    """Return the occurrences, start and end, that last at this time or begin later."""
     duration = timedelta(seconds=window.duration_seconds)
     found: list[tuple[datetime, datetime]] = []
     for start in occurrences.starts_between(window, zone, at - duration, at + occurrences.HORIZON):
@@ -116,17 +119,17 @@ def next_occurrences(
 def judge(
     found: Sequence[HostWindow], at: datetime, need: timedelta | None = None
 ) -> WindowVerdict:
-    """What the windows of a host say. ``need``: how long the host must have until they close."""
+    """Judge the windows of a host. ``need``: how long they must stay open."""
     if not found:
         return OPEN
     allows, denies = _by_kind(found)
-    by = _shut_by(allows, denies, at)
+    by = _find_shut_window(allows, denies, at)
     if by is not None:
         return WindowVerdict(False, _next_opening(allows, denies, at, need), by)
-    closes = _closing(allows, denies, at)
+    closes = _find_closing(allows, denies, at)
     if need is None or closes is None or at + need <= closes:
         return WindowVerdict(True, closes)
-    by = _closed_by(allows, denies, closes)
+    by = _find_closing_window(allows, denies, closes)
     return WindowVerdict(False, _next_opening(allows, denies, closes, need), by, closes)
 
 
@@ -135,48 +138,53 @@ def _by_kind(found: Sequence[HostWindow]) -> tuple[list[HostWindow], list[HostWi
     return allows, [item for item in found if item.window.kind is facts.WindowKind.DENY]
 
 
-def _shut_by(
+def _find_shut_window(
     allows: Sequence[HostWindow], denies: Sequence[HostWindow], at: datetime
 ) -> HostWindow | None:
-    """The window to name: a deny window that lasts, or else the allow window that opens first."""
+    """Return the window to name: a deny window that lasts, or else the allow window that opens
+    first.
+    """
     for item in denies:
         if lasts(item, at):
             return item
     if not allows or any(lasts(item, at) for item in allows):
         return None
-    opens = [(start, place) for place, item in enumerate(allows) if (start := _next(item, at))]
+    opens = [
+        (start, place) for place, item in enumerate(allows) if (start := _next_start(item, at))
+    ]
     return allows[min(opens)[1]] if opens else allows[0]
 
 
-def _closing(
+def _find_closing(
     allows: Sequence[HostWindow], denies: Sequence[HostWindow], at: datetime
 ) -> datetime | None:
-    """When windows that are open close: at the end of the merged allow stretch, or when a deny
-    window begins. None: not within HORIZON.
+    """Return when open windows close; None: not within HORIZON.
+
+    They close at the end of the merged allow stretch, or when a deny window begins.
     """
-    starts = [start for item in denies if (start := _next(item, at)) is not None]
+    starts = [start for item in denies if (start := _next_start(item, at)) is not None]
     end = _end_of_allows(allows, at)
     return min((time for time in (end, *starts) if time is not None), default=None)
 
 
 def _end_of_allows(allows: Sequence[HostWindow], at: datetime) -> datetime | None:
-    """The end of the stretch that the allow windows make together."""
+    """Return the end of the stretch that the allow windows cover together."""
     end = at
     for _ in range(STEPS_MAX):
         lasting = [item for item in allows if lasts(item, end)]
         if not lasting:
             return end if allows else None
-        ends = [_end(item, end) for item in lasting]
+        ends = [_end_of_stretch(item, end) for item in lasting]
         if any(found is None for found in ends) or end > at + occurrences.HORIZON:
             return None
         end = max(found for found in ends if found is not None)
     return None
 
 
-def _closed_by(
+def _find_closing_window(
     allows: Sequence[HostWindow], denies: Sequence[HostWindow], closes: datetime
 ) -> HostWindow:
-    """The window that closes: a deny window that begins then, or an allow window that ends."""
+    """Return the window that closes: a deny window that begins, or an allow window that ends."""
     for item in denies:
         if lasts(item, closes):
             return item
@@ -190,18 +198,18 @@ def _next_opening(
     after: datetime,
     need: timedelta | None,
 ) -> datetime | None:
-    """The first time from here at which a host may start; None: not within HORIZON."""
+    """Return the first time from here at which a host may start; None: not within HORIZON."""
     at = after
     for _ in range(STEPS_MAX):
         if at > after + occurrences.HORIZON:
             return None
         denying = next((item for item in denies if lasts(item, at)), None)
         if denying is not None:
-            moved = _end(denying, at)
+            moved = _end_of_stretch(denying, at)
         elif allows and not any(lasts(item, at) for item in allows):
-            moved = min((s for item in allows if (s := _next(item, at))), default=None)
+            moved = min((s for item in allows if (s := _next_start(item, at))), default=None)
         else:
-            closes = _closing(allows, denies, at) if need is not None else None
+            closes = _find_closing(allows, denies, at) if need is not None else None
             if need is None or closes is None or at + need <= closes:
                 return at
             moved = closes
@@ -212,10 +220,10 @@ def _next_opening(
 
 
 class WindowView:
-    """The windows of one channel at one moment, to be asked host by host.
+    """The windows of one channel at one moment, to judge host by host.
 
-    Hosts that agree in the labels that the windows ask about get the same answer, so it is worked
-    out once for all of them. A selector on ``host`` makes each host a class of its own.
+    Hosts that share the labels that the windows use share a verdict, which is computed once. A
+    selector on ``host`` makes each host a class of its own.
     """
 
     __slots__ = ("_answers", "_at", "_keys", "_windows")
@@ -245,7 +253,7 @@ class WindowView:
     def judge(
         self, host_id: str, labels: Mapping[str, str], need: timedelta | None = None
     ) -> WindowVerdict:
-        """What the windows say of this host."""
+        """Judge the windows of this host."""
         if not self._windows:
             return OPEN
         key = (need, *[host_id if name == HOST else labels.get(name) for name in self._keys])

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from tidegate.kernel import tags, vocabulary
 
-LABEL: Final = "label:"  # what a zone begins with that is taken from a host's label
+LABEL: Final = "label:"  # prefix of a zone that is taken from a host's label
 
 
 class WindowKind(StrEnum):
@@ -26,7 +26,7 @@ class WindowKind(StrEnum):
 
 
 class WindowTimes(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """When a window lasts, whatever it covers."""
+    """The times of a window, whatever it covers."""
 
     start: str
     """Local date and time of the first occurrence, without an offset: `2026-11-17T02:00`."""
@@ -42,7 +42,7 @@ class WindowTimes(Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class WindowSpec(WindowTimes, frozen=True, omit_defaults=True, kw_only=True):
-    """A window, as far as it decides anything."""
+    """The members of a window that decide something."""
 
     window_id: str
     kind: WindowKind
@@ -63,25 +63,25 @@ class WindowSpec(WindowTimes, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class WindowSet(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """A window was created or edited; this is all of it."""
+    """A window was created or edited, with all of its members."""
 
     window_id: Annotated[str, tags.Partition()]
     operator: str
     reason: str
     at: datetime
     window: Annotated[WindowSpec, tags.Untagged()]
-    left_channels: Annotated[tuple[str, ...], tags.Untagged()] = ()  # that it named before, not now
+    left_channels: Annotated[tuple[str, ...], tags.Untagged()] = ()  # no longer named
     left_all: bool = False  # whether it covered all channels before, and names some now
 
 
 class WindowDeleted(Struct, frozen=True, omit_defaults=True, kw_only=True):
-    """The window is gone."""
+    """The window was deleted."""
 
     window_id: Annotated[str, tags.Partition()]
     operator: str
     reason: str
     at: datetime
-    channels: Annotated[tuple[str, ...], tags.Untagged()] = ()  # those that it named; none: all
+    channels: Annotated[tuple[str, ...], tags.Untagged()] = ()  # that it named; none: all
 
 
 FACTS = vocabulary.facts("fleet", WindowSet, WindowDeleted)

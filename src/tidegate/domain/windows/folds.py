@@ -1,4 +1,4 @@
-"""How facts become the row of a window, and the row of all names. Times enter `channel_stops`."""
+"""How facts become the row of a window and the row of all names. Channels fold the times."""
 
 from __future__ import annotations
 

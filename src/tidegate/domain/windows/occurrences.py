@@ -3,8 +3,8 @@
     local start ──▶ UTC, with the offset before a gap, and the first of a doubled hour
     end = start + duration, in real seconds; an occurrence is [start, end)
 
-The times are computed in chunks of days and kept, so a question costs a few look-ups. Nothing here
-is stored: another version of tzdata is another answer after a restart, and no row is rebuilt.
+The times are computed in chunks of days and cached, so a question costs a few look-ups. Nothing
+here is stored: a new version of tzdata applies after a restart, and no row must be rebuilt.
 """
 
 from __future__ import annotations
@@ -17,22 +17,22 @@ from typing import Final
 
 from tidegate.domain.windows import facts, rules, zones
 
-HORIZON: Final = timedelta(days=400)  # how far ahead anything is looked for
+HORIZON: Final = timedelta(days=400)  # how far ahead a search goes
 CHUNK: Final = timedelta(days=16)
-CHUNKS_MAX = 8_192  # that are kept
+CHUNKS_MAX = 8_192  # cached chunks
 START_FORM: Final = "%Y-%m-%dT%H:%M"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MARGIN: Final = timedelta(hours=36)  # no zone, gaps included, is further from UTC
+_MARGIN: Final = timedelta(hours=36)  # more than any zone's distance from UTC, gaps included
 
 
 def read_start(text: str) -> datetime:
-    """A window's start, naive. Raises: ValueError."""
+    """Read a window's start as a naive time. Raises: ValueError."""
     return datetime.strptime(text, START_FORM)  # noqa: DTZ007 (local, of a zone named elsewhere)
 
 
 def to_utc(local: datetime, zone: str) -> datetime:
-    """The moment of a local time: before a gap, and the first of two."""
+    """Convert a local time to UTC: with the offset before a gap, and the first of two."""
     return local.replace(tzinfo=zones.find_zone(zone), fold=0).astimezone(UTC)
 
 
@@ -43,7 +43,7 @@ def rule_of(times: facts.WindowTimes) -> rules.Rule | None:
 def starts_between(
     times: facts.WindowTimes, zone: str, lower: datetime, upper: datetime
 ) -> Iterator[datetime]:
-    """The starts in [lower, upper), ascending, each once."""
+    """Return the starts in [lower, upper), ascending, each once."""
     number = (lower - _EPOCH) // CHUNK
     while _EPOCH + number * CHUNK < upper:
         for start in _chunk(times, zone, number):
@@ -53,7 +53,7 @@ def starts_between(
 
 
 def last_start(times: facts.WindowTimes, zone: str, at: datetime) -> datetime | None:
-    """The start of the occurrence that lasts at this time; of several, of the last one."""
+    """Return the start of the occurrence that lasts at this time; the last one, if several do."""
     number = (at - _EPOCH) // CHUNK
     for chunk in (number, number - 1):  # an occurrence is shorter than a chunk
         starts = _chunk(times, zone, chunk)
@@ -65,14 +65,15 @@ def last_start(times: facts.WindowTimes, zone: str, at: datetime) -> datetime | 
 
 
 def next_start(times: facts.WindowTimes, zone: str, after: datetime) -> datetime | None:
-    """The first start after this time, within ``HORIZON``."""
+    """Return the first start after this time, within ``HORIZON``."""
     step = timedelta(microseconds=1)
     return next(starts_between(times, zone, after + step, after + HORIZON), None)
 
 
 def end_of_stretch(times: facts.WindowTimes, zone: str, at: datetime) -> datetime | None:
-    """When the window, which lasts at this time, is over: occurrences that overlap or touch are
-    one stretch. None: not within ``HORIZON``.
+    """Return when the window, which lasts at this time, ends; None: not within ``HORIZON``.
+
+    Occurrences that overlap or touch form one stretch.
     """
     duration = timedelta(seconds=times.duration_seconds)
     latest = last_start(times, zone, at)
@@ -87,7 +88,7 @@ def end_of_stretch(times: facts.WindowTimes, zone: str, at: datetime) -> datetim
 
 @lru_cache(CHUNKS_MAX)
 def _chunk(times: facts.WindowTimes, zone: str, number: int) -> tuple[datetime, ...]:
-    """The starts in one chunk of days, ascending."""
+    """Compute the starts in one chunk of days, ascending."""
     lower = _EPOCH + number * CHUNK
     upper = lower + CHUNK
     rule = rule_of(times)

@@ -9,7 +9,7 @@ from tidegate.errors import Conflict, Formatted, Invalid, NotFound, Refused
 
 
 class MalformedWindow(Invalid):
-    """The window cannot work as it is written; every fault is named."""
+    """The window cannot work as it is written; the message names every fault."""
 
     code = "malformed_window"
 
@@ -18,7 +18,7 @@ class MalformedWindow(Invalid):
 
 
 class WindowNotFound(Formatted, NotFound):
-    """There is no window of this name."""
+    """There is no window with this name."""
 
     code = "window_not_found"
     message = "there is no window {window_id}"
@@ -26,7 +26,7 @@ class WindowNotFound(Formatted, NotFound):
 
 
 class WindowExists(Formatted, Conflict):
-    """There is a window of this name with other members; edit it, or choose another name."""
+    """A window with this name and other members exists; edit it, or choose another name."""
 
     code = "window_exists"
     message = (

@@ -11,7 +11,7 @@ from tidegate.kernel import collections as kernel_collections, model
 
 
 class Window(WindowSpec, frozen=True, omit_defaults=True, kw_only=True):
-    """A window, and who set it last. Deleted, the row is gone."""
+    """A window, and who set it last. Deleting it removes the row."""
 
     reason: str
     operator: str
@@ -19,8 +19,9 @@ class Window(WindowSpec, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class WindowNames(Struct, frozen=True, omit_defaults=True):
-    """The windows that exist, by name: one row, so that two that are created at the same moment
-    cannot both be the last.
+    """The windows that exist, by name.
+
+    It is one row, so that two windows that are created at the same moment cannot exceed the limit.
     """
 
     window_ids: tuple[str, ...] = ()

@@ -2,8 +2,8 @@
 
     FREQ=WEEKLY;INTERVAL=2;BYDAY=TU,TH;UNTIL=20271231T000000Z
 
-COUNT is refused: to know whether it has run out one would have to count from the first occurrence.
-So is everything below a day: the time of day is that of the window's start.
+COUNT is refused: one would have to count from the first occurrence to know whether it is used up.
+Periods shorter than a day are refused: the time of day is that of the window's start.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from msgspec import Struct, structs
 RULE_BYTES_MAX = 512
 INTERVAL_MAX = 366
 VALUES_MAX = 31  # of one part
-RULES_MAX = 1_024  # that stay parsed
-PERIODS_MAX = 4_096  # of rules with BYSETPOS whose days are kept
+RULES_MAX = 1_024  # cached rules
+PERIODS_MAX = 4_096  # cached periods of rules with BYSETPOS
 
 _DAY_STEP: Final = timedelta(days=1)
 _DAYS: Final = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
@@ -46,7 +46,7 @@ class Frequency(StrEnum):
 
 
 class Rule(Struct, frozen=True, kw_only=True):
-    """A rule, read."""
+    """A parsed rule."""
 
     freq: Frequency
     interval: int = 1
@@ -63,7 +63,7 @@ class RuleFault(ValueError):
 
 @lru_cache(RULES_MAX)
 def parse_rule(text: str) -> Rule:
-    """The rule that a text spells. Raises: RuleFault."""
+    """Parse a rule. Raises: RuleFault."""
     if len(text.encode(errors="replace")) > RULE_BYTES_MAX:
         raise RuleFault(f"rule is longer than {RULE_BYTES_MAX} bytes")
     parts = _split(text)
@@ -92,10 +92,10 @@ def parse_rule(text: str) -> Rule:
 def local_starts(
     rule: Rule | None, start: datetime, lower: datetime, upper: datetime
 ) -> Iterator[datetime]:
-    """The local times from ``lower`` to ``upper`` at which the rule starts an occurrence. All are
-    naive. ``start`` is the first; without a rule it is the only one.
+    """Return the local times from ``lower`` to ``upper`` at which the rule starts an occurrence.
 
-    Every day in between is looked at, so the work is bounded by the distance, whatever the rule.
+    All are naive. ``start`` is the first; without a rule it is the only one. This looks at every
+    day in between, so the number of days bounds the work, whatever the rule.
     """
     if rule is None:
         if lower <= start <= upper:
@@ -114,7 +114,7 @@ def local_starts(
 
 
 def _fill_in(rule: Rule, start: datetime) -> Rule:
-    """The rule with what RFC 5545 takes from the start."""
+    """Complete the rule with what RFC 5545 takes from the start."""
     if rule.days or rule.month_days:
         return rule
     match rule.freq:
@@ -131,8 +131,9 @@ def _fill_in(rule: Rule, start: datetime) -> Rule:
 
 
 def _is_due(rule: Rule, first: date, day: date) -> bool:
-    """Whether the day is in a period that the interval does not pass over. Counted from the first
-    day, so the phase is the same years later.
+    """Whether the day is in a period that the interval selects.
+
+    Periods are counted from the first day, so the phase stays the same for years.
     """
     if rule.interval == 1:
         return True
@@ -153,7 +154,7 @@ def _is_taken(rule: Rule, day: date) -> bool:
 
 
 def _picks(rule: Rule, day: date) -> bool:
-    """Whether the parts of the rule, each alone, take the day."""
+    """Whether each single part of the rule accepts the day."""
     if rule.months and day.month not in rule.months:
         return False
     if rule.month_days:
@@ -169,8 +170,9 @@ def _picks(rule: Rule, day: date) -> bool:
 
 
 def _places(rule: Rule, day: date) -> tuple[int, int]:
-    """Which one of its weekday the day is, from the start and from the end: of its year in a
-    yearly rule that names no month, of its month otherwise.
+    """Return which one of its weekday the day is, counted from the start and from the end.
+
+    A yearly rule without months counts within the year, others within the month.
     """
     if rule.freq is Frequency.YEARLY and not rule.months:
         first, last = date(day.year, 1, 1), date(day.year, 12, 31)
@@ -181,7 +183,7 @@ def _places(rule: Rule, day: date) -> tuple[int, int]:
 
 
 def _period(rule: Rule, day: date) -> tuple[date, int]:
-    """The first day of the period around this day, and how many days it has."""
+    """Return the first day of the period around this day, and its number of days."""
     match rule.freq:
         case Frequency.DAILY:
             return day, 1
@@ -195,7 +197,7 @@ def _period(rule: Rule, day: date) -> tuple[date, int]:
 
 @lru_cache(PERIODS_MAX)
 def _positioned(rule: Rule, first: date) -> frozenset[date]:
-    """The days of the period that begins here of which BYSETPOS names the places."""
+    """Return the days of the period that begins here which BYSETPOS selects."""
     days = [first + timedelta(days=count) for count in range(_period(rule, first)[1])]
     picked = [day for day in days if _picks(rule, day)]
     places = {place - 1 if place > 0 else len(picked) + place for place in rule.positions}

@@ -1,4 +1,4 @@
-"""What people read about a window that is shut: which one, until when, in whose time."""
+"""Texts about a window that is shut: which one, until when, in which time zone."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from tidegate.domain.windows import evaluation, facts, occurrences, zones
 
 
 def span_text(span: timedelta) -> str:
-    """At most two units: 3 h 10 min."""
+    """Format a duration with at most two units: 3 h 10 min."""
     left = int(span.total_seconds())
-    said: list[str] = []
+    parts: list[str] = []
     for unit, seconds in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         count, left = divmod(left, seconds)
-        if count and len(said) < 2:
-            said.append(f"{count} {unit}")
-    return " ".join(said) or "0 s"
+        if count and len(parts) < 2:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts) or "0 s"
 
 
 def local_text(at: datetime, zone: str | None) -> str:
-    """Tue 17 Nov 02:00 CET. A zone without letters is written as an offset."""
+    """Format a local time: Tue 17 Nov 02:00 CET. A zone without letters becomes an offset."""
     local = at.astimezone(zones.find_zone(zone or "UTC"))
     name = local.tzname() or ""
     shown = name if name[:1].isalpha() else f"UTC{local:%z}"
@@ -36,14 +36,14 @@ def shut_text(
     need: timedelta | None = None,
     reason: str = "",
 ) -> str:
-    """Why a host gets no order now. ``scope``: of how many hosts this is said; else of the host."""
+    """Say why a host gets no order now. ``scope``: how many hosts this is about; else one host."""
     by = verdict.by
     assert by is not None, "the windows are open"
     window = by.window
     name = window.window_id
     if verdict.closes_at is not None and need is not None:
         left = span_text(verdict.closes_at - at)
-        again = _again(verdict, at, by)
+        again = _describe_opening(verdict, at, by)
         closes = "closes" if window.kind is facts.WindowKind.ALLOW else "begins"
         kind = "Window" if window.kind is facts.WindowKind.ALLOW else "Deny window"
         return f"{kind} {name} {closes} in {left}, {host_id} needs up to {span_text(need)}{again}"
@@ -52,24 +52,27 @@ def shut_text(
         held = "holds" if window.kind is facts.WindowKind.DENY else "is closed for"
         kind = "Deny window" if window.kind is facts.WindowKind.DENY else "Window"
         return f"{kind} {name} {held} {host_id}, which has no valid label {label}"
-    whose = "" if scope else _whose(by)
+    whose = "" if scope else _describe_zone(by)
     if window.kind is facts.WindowKind.DENY:
         why = f": {reason}" if reason else ""
-        return f"Deny window {name} holds {channel}{scope}{_deny_end(verdict, at, by)}{whose}{why}"
+        end = _describe_deny_end(verdict, at, by)
+        return f"Deny window {name} holds {channel}{scope}{end}{whose}{why}"
     if verdict.until is None:
-        return f"Window {name} {_never(window, at, by.zone)}{whose}"
+        return f"Window {name} {_describe_never(window, at, by.zone)}{whose}"
     opens = f"{local_text(verdict.until, by.zone)} (in {span_text(verdict.until - at)})"
     length = span_text(timedelta(seconds=window.duration_seconds))
     return f"Window {name} is closed{scope}; it opens {opens} for {length}{whose}"
 
 
-def _whose(by: evaluation.HostWindow) -> str:
+def _describe_zone(by: evaluation.HostWindow) -> str:
     if not by.window.zone.startswith(facts.LABEL):
         return ""
     return f" ({by.zone}, label {by.window.zone.removeprefix(facts.LABEL)})"
 
 
-def _deny_end(verdict: evaluation.WindowVerdict, at: datetime, by: evaluation.HostWindow) -> str:
+def _describe_deny_end(
+    verdict: evaluation.WindowVerdict, at: datetime, by: evaluation.HostWindow
+) -> str:
     assert by.zone is not None
     end = occurrences.end_of_stretch(by.window, by.zone, at)
     if end is None:
@@ -80,14 +83,16 @@ def _deny_end(verdict: evaluation.WindowVerdict, at: datetime, by: evaluation.Ho
     return f" until {local_text(end, by.zone)}{then}"
 
 
-def _again(verdict: evaluation.WindowVerdict, at: datetime, by: evaluation.HostWindow) -> str:
+def _describe_opening(
+    verdict: evaluation.WindowVerdict, at: datetime, by: evaluation.HostWindow
+) -> str:
     if verdict.until is None:
         return f"; no opening in the next {occurrences.HORIZON.days} days is long enough"
     return f"; the next opening that is long enough is {local_text(verdict.until, by.zone)}"
 
 
-def _never(window: facts.WindowSpec, at: datetime, zone: str) -> str:
-    """Why no opening was found: the last one is over, or the next one is too far away."""
+def _describe_never(window: facts.WindowSpec, at: datetime, zone: str) -> str:
+    """Say why no opening was found: the last one is over, or the next one is too far away."""
     rule = occurrences.rule_of(window)
     last = (
         occurrences.to_utc(occurrences.read_start(window.start), zone)

@@ -1,7 +1,7 @@
 """What operators do to windows: create, edit and delete them.
 
-A window takes effect with its commit: its times enter the ``channel_stops`` rows that every
-reservation and every acknowledgement demands unmoved.
+A window takes effect with its commit: its times enter the ``channel_stops`` rows, which must not
+change before a reservation or an acknowledgement commits.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class EditWindow(Struct, frozen=True, kw_only=True):
     window: facts.WindowSpec
     operator: str
     reason: str
-    expected_version: int | None = None  # of its row: what the operator changes
+    expected_version: int | None = None  # of its row, as the operator saw it
 
 
 class DeleteWindow(Struct, frozen=True, kw_only=True):
@@ -73,13 +73,13 @@ def rows_of_deletion(command: DeleteWindow) -> tuple[model.Key, ...]:
     return (window_rows.window_key(command.window_id),)
 
 
-def _window_seen(command: EditWindow) -> dict[model.Key, model.Position]:
+def _expect_window(command: EditWindow) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
     return {window_rows.window_key(command.window.window_id): command.expected_version}
 
 
-def _deletion_seen(command: DeleteWindow) -> dict[model.Key, model.Position]:
+def _expect_deleted_window(command: DeleteWindow) -> dict[model.Key, model.Position]:
     if command.expected_version is None:
         return {}
     return {window_rows.window_key(command.window_id): command.expected_version}
@@ -91,14 +91,14 @@ def decide_creation(rows: NewRows, command: CreateWindow, now: datetime) -> Sequ
     found = _demand_channels(cast(Rows, tuple(own)), command.window)
     if found is None:
         _demand_room(names.window_ids if isinstance(names, window_rows.WindowNames) else ())
-        return (_set(command, now),)
+        return (_make_set(command, now),)
     if spec_of(found) == command.window:
         return ()
     raise refusals.WindowExists(command.window.window_id)
 
 
 def _demand_room(window_ids: tuple[str, ...]) -> None:
-    """Raises: LimitExceeded: as many windows exist as an installation can have."""
+    """Raises: LimitExceeded: the installation has the maximum number of windows."""
     if len(window_ids) >= WINDOWS_MAX:
         raise LimitExceeded(
             "windows",
@@ -116,7 +116,7 @@ def decide_edit(rows: Rows, command: EditWindow, now: datetime) -> Sequence[Stru
         raise refusals.WindowNotFound(command.window.window_id)
     if spec_of(found) == command.window and found.reason == command.reason:
         return ()
-    return (_set(command, now, found),)
+    return (_make_set(command, now, found),)
 
 
 def decide_deletion(
@@ -136,14 +136,15 @@ def decide_deletion(
 
 
 def spec_of(row: window_rows.Window) -> facts.WindowSpec:
-    """The window without who set it: what it is compared and evaluated by."""
+    """Return the window without who set it, to compare and evaluate it."""
     return facts.WindowSpec(
         **{name: getattr(row, name) for name in facts.WindowSpec.__struct_fields__}
     )
 
 
 def loosens(before: facts.WindowSpec, after: facts.WindowSpec) -> bool:
-    """Whether an edit may let orders go out at times or to hosts that the window kept from them.
+    """Whether an edit may allow orders at times or to hosts that the window excluded.
+
     Only a longer deny window, or a shorter allow window, surely does not.
     """
     if structs.replace(after, duration_seconds=before.duration_seconds) != before:
@@ -154,7 +155,7 @@ def loosens(before: facts.WindowSpec, after: facts.WindowSpec) -> bool:
 
 
 def _demand_channels(rows: Rows, window: facts.WindowSpec) -> window_rows.Window | None:
-    """The window's row. Raises: ChannelNotFound: it names a channel that does not exist."""
+    """Require that the channels exist. Raises: ChannelNotFound."""
     found, *channels = rows
     for name, channel in zip(window.channels, channels, strict=True):
         if channel is None:
@@ -163,7 +164,7 @@ def _demand_channels(rows: Rows, window: facts.WindowSpec) -> window_rows.Window
     return found
 
 
-def _set(
+def _make_set(
     command: CreateWindow | EditWindow, now: datetime, before: window_rows.Window | None = None
 ) -> facts.WindowSet:
     window = command.window
@@ -191,7 +192,7 @@ edit_window = slices.Slice(
     command=EditWindow,
     writes=(facts.WindowSet,),
     rows=rows_of_window,
-    expects=_window_seen,
+    expects=_expect_window,
     decide=decide_edit,
 )
 delete_window = slices.Slice(
@@ -199,7 +200,7 @@ delete_window = slices.Slice(
     command=DeleteWindow,
     writes=(facts.WindowDeleted,),
     rows=rows_of_deletion,
-    expects=_deletion_seen,
+    expects=_expect_deleted_window,
     decide=decide_deletion,
 )
 SLICES = (create_window, edit_window, delete_window)

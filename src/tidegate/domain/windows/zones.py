@@ -1,7 +1,7 @@
-"""Time zones, from the package tzdata and from nowhere else.
+"""Time zones, from the package tzdata and from no other source.
 
 The zone files of the machine are not read: two servers with the same packages agree about every
-window, whatever their operating systems say.
+window, whatever their operating systems contain.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ ZONES_MAX = 1_024  # tzdata has about 600
 
 
 def zone_version() -> str:
-    """The version of the zones."""
+    """Return the version of the zones."""
     return version(PACKAGE)
 
 
 @lru_cache(1)
 def zone_names() -> frozenset[str]:
-    """The names of all zones."""
+    """Return the names of all zones."""
     listed = resources.files(PACKAGE).joinpath("zones").read_text(encoding="utf-8")
     return frozenset(line.strip() for line in listed.splitlines() if line.strip())
 
@@ -34,7 +34,7 @@ def is_zone(name: str) -> bool:
 
 @lru_cache(ZONES_MAX)
 def find_zone(name: str) -> ZoneInfo:
-    """The zone of a name for which ``is_zone`` holds."""
+    """Return the zone of a name for which ``is_zone`` holds."""
     assert is_zone(name), f"{name} is not a time zone"
     path = resources.files(PACKAGE).joinpath("zoneinfo", *name.split("/"))
     with path.open("rb") as file:

@@ -1,4 +1,4 @@
-"""The five calls on the real service, through boto3 with its own retries switched off."""
+"""The calls of ``transport`` on the real service, by boto3 with its own retries switched off."""
 
 from __future__ import annotations
 
@@ -46,12 +46,12 @@ _KEYS = [
 ]
 
 
-_session_lock = Lock()  # clients may be shared by threads, the session that makes them may not
+_session_lock = Lock()  # threads may share a client, but not the session that makes clients
 
 
 @cache
 def _session() -> Any:
-    """One for the process: it parses the service's description once."""
+    """One session per process, because each parses the description of the service."""
     return boto3.session.Session()
 
 
@@ -60,13 +60,13 @@ class BotoTransport:
 
     def __init__(self, table: str, *, region: str | None, endpoint: str | None = None) -> None:
         self._table = table
-        self._date: str | None = None  # of the service's last answer
+        self._date: str | None = None  # from the service's last response
         config = Config(
             connect_timeout=CONNECT_SECONDS_MAX,
             read_timeout=ANSWER_SECONDS_MAX,
             max_pool_connections=CONNECTIONS_MAX,
             retries={"total_max_attempts": 1, "mode": "standard"},
-            user_agent=USER_AGENT,  # else it is put together again for every request
+            user_agent=USER_AGENT,  # otherwise boto3 builds the text for every request
         )
         with _session_lock:
             self._client = _session().client(
@@ -77,23 +77,25 @@ class BotoTransport:
         self, places: Sequence[transport.ItemKey], *, together: bool = False
     ) -> dict[transport.ItemKey, transport.Item]:
         if together:
-            return self._cut(places)
+            return self._get_together(places)
         found: dict[transport.ItemKey, transport.Item] = {}
         for start in range(0, len(places), transport.ITEMS_MAX):
             asked = {"Keys": [_key(place) for place in places[start : start + transport.ITEMS_MAX]]}
-            while asked:  # the service may leave keys over; each answer holds at least one
+            while asked:  # a response may be partial, but must have at least one item
                 answer = self._call(
                     self._client.batch_get_item,
                     RequestItems={self._table: {**asked, "ConsistentRead": True}},
                 )
-                items = [_plain(raw) for raw in answer["Responses"].get(self._table, ())]
+                items = [_to_item(raw) for raw in answer["Responses"].get(self._table, ())]
                 found.update((transport.key_of_item(item), item) for item in items)
                 asked = answer.get("UnprocessedKeys", {}).get(self._table)
                 if asked and not items:
                     raise transport.Busy("every key was left over")
         return found
 
-    def _cut(self, places: Sequence[transport.ItemKey]) -> dict[transport.ItemKey, transport.Item]:
+    def _get_together(
+        self, places: Sequence[transport.ItemKey]
+    ) -> dict[transport.ItemKey, transport.Item]:
         gets = [{"Get": {"TableName": self._table, "Key": _key(place)}} for place in places]
         try:
             answer = self._call(self._client.transact_get_items, TransactItems=gets)
@@ -101,7 +103,7 @@ class BotoTransport:
             raise transport.Busy(
                 str(conflict)
             ) from conflict  # a transaction is writing one of them
-        items = [_plain(one["Item"]) for one in answer["Responses"] if one.get("Item")]
+        items = [_to_item(one["Item"]) for one in answer["Responses"] if one.get("Item")]
         return {transport.key_of_item(item): item for item in items}
 
     def query(
@@ -137,13 +139,13 @@ class BotoTransport:
         )
         last = answer.get("LastEvaluatedKey")
         return transport.ItemPage(
-            [_plain(raw) for raw in answer["Items"]], last[transport.SK]["S"] if last else None
+            [_to_item(raw) for raw in answer["Items"]], last[transport.SK]["S"] if last else None
         )
 
     def increment(
         self, place: transport.ItemKey, attribute: str, equal: Mapping[str, transport.Value | None]
     ) -> int | None:
-        change = self._change(transport.UpdateItem(place, equal, adds={attribute: 1}))
+        change = self._update_arguments(transport.UpdateItem(place, equal, adds={attribute: 1}))
         try:
             answer = self._call(self._client.update_item, **change, ReturnValues="UPDATED_NEW")
         except _ConditionFailed:
@@ -152,7 +154,7 @@ class BotoTransport:
 
     def put_absent(self, item: transport.Item) -> transport.Item | None:
         try:
-            self._call(self._client.put_item, **self._add(item))
+            self._call(self._client.put_item, **self._put_arguments(item))
         except _ConditionFailed as refusal:
             return refusal.item
         return None
@@ -160,13 +162,15 @@ class BotoTransport:
     def transact(self, actions: Sequence[transport.Action], token: str) -> None:
         self._call(
             self._client.transact_write_items,
-            TransactItems=[self._rendered(action) for action in actions],
+            TransactItems=[self._render(action) for action in actions],
             ClientRequestToken=token,
         )
 
     def now(self) -> float:
-        """By the service's last answer. Our own clock stands in before there was one; the service
-        refuses requests that are signed by a clock that is wrong by more than minutes.
+        """The time of the service's last response; before the first one, of our own clock.
+
+        Our clock is never wrong by more than minutes, or the service would refuse the signatures
+        of our requests.
         """
         date = self._date
         return time.time() if date is None else parsedate_to_datetime(date).timestamp()
@@ -175,78 +179,86 @@ class BotoTransport:
         self._client.close()
 
     def _call(self, method: Callable[..., Any], **arguments: Any) -> Any:
-        """One request, its failure told apart by what it says about the outcome."""
+        """Send one request, and raise the error that fits what is known about its outcome."""
         try:
             answer = method(**arguments)
             self._date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
             return answer
         except ClientError as error:
-            raise _meaning(error) from error
+            raise _translate(error) from error
         except (ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError) as error:
             raise transport.Busy(str(error)) from error  # the request was never sent
         except HTTPClientError as error:
             raise transport.AnswerLost(str(error)) from error
         except BotoCoreError as error:
-            raise StoreRefused(f"DynamoDB cannot be asked: {error}") from error
+            raise StoreRefused(f"DynamoDB cannot be called: {error}") from error
 
-    def _rendered(self, action: transport.Action) -> dict[str, Any]:
+    def _render(self, action: transport.Action) -> dict[str, Any]:
         match action:
             case transport.AddItem(item):
-                return {"Put": self._add(item)}
+                return {"Put": self._put_arguments(item)}
             case transport.ReplaceItem(item):
-                return {"Put": {"TableName": self._table, "Item": _typed(item)}}
+                return {"Put": {"TableName": self._table, "Item": _to_typed_item(item)}}
             case transport.RemoveItem(place):
                 return {"Delete": {"TableName": self._table, "Key": _key(place)}}
             case transport.UpdateItem():
-                return {"Update": self._change(action)}
+                return {"Update": self._update_arguments(action)}
 
-    def _add(self, item: transport.Item) -> dict[str, Any]:
+    def _put_arguments(self, item: transport.Item) -> dict[str, Any]:
         return {
             "TableName": self._table,
-            "Item": _typed(item),
+            "Item": _to_typed_item(item),
             "ConditionExpression": f"attribute_not_exists({transport.PK})",
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
 
-    def _change(self, change: transport.UpdateItem) -> dict[str, Any]:
-        words = _Words()
-        demands = [
-            f"attribute_not_exists({words.name(attribute)})"
+    def _update_arguments(self, change: transport.UpdateItem) -> dict[str, Any]:
+        placeholders = _Placeholders()
+        conditions = [
+            f"attribute_not_exists({placeholders.name(attribute)})"
             if value is None
-            else f"{words.name(attribute)} = {words.value(value)}"
+            else f"{placeholders.name(attribute)} = {placeholders.value(value)}"
             for attribute, value in change.equal.items()
         ]
         for attribute, bound in change.below.items():
-            name = words.name(attribute)
-            demands.append(f"(attribute_not_exists({name}) OR {name} < {words.value(bound)})")
-        sets = [f"{words.name(a)} = {words.value(value)}" for a, value in change.sets.items()]
-        adds = [f"{words.name(a)} {words.value(value)}" for a, value in change.adds.items()]
-        removes = [words.name(attribute) for attribute in change.removes]
+            name = placeholders.name(attribute)
+            conditions.append(
+                f"(attribute_not_exists({name}) OR {name} < {placeholders.value(bound)})"
+            )
+        sets = [
+            f"{placeholders.name(a)} = {placeholders.value(value)}"
+            for a, value in change.sets.items()
+        ]
+        adds = [
+            f"{placeholders.name(a)} {placeholders.value(value)}"
+            for a, value in change.adds.items()
+        ]
+        removes = [placeholders.name(attribute) for attribute in change.removes]
         parts = {"SET": sets, "ADD": adds, "REMOVE": removes}
         return {
             "TableName": self._table,
             "Key": _key(change.place),
             "UpdateExpression": " ".join(f"{k} {', '.join(v)}" for k, v in parts.items() if v),
-            "ConditionExpression": " AND ".join(demands),
-            "ExpressionAttributeNames": words.names,
-            "ExpressionAttributeValues": words.values,
+            "ConditionExpression": " AND ".join(conditions),
+            "ExpressionAttributeNames": placeholders.names,
+            "ExpressionAttributeValues": placeholders.values,
             "ReturnValuesOnConditionCheckFailure": "ALL_OLD",
         }
 
-    # ── the table itself, when a store is opened ──
+    # ── creating the table when a store is opened ──
 
     def open_table(self, pace: RetryPace) -> None:
-        """Make the table if it is missing, and wait until it takes requests.
+        """Create the table if it does not exist, and wait until it is active.
 
         Raises:
-            StoreRefused: a table of this name exists and is none of ours.
-            StoreUnavailable: the service does not answer, or is still making the table.
+            StoreRefused: the table exists and has other keys than ours.
+            StoreUnavailable: the service does not respond, or is still creating the table.
         """
         made = False
         for polls in range(TABLE_POLLS_MAX):
-            found = pace.persist(self._described)
+            found = pace.retry(self._describe)
             if found is None:
-                pace.persist(self._create)
+                pace.retry(self._create)
                 made = True
             elif found["KeySchema"] != _KEYS:
                 raise StoreRefused(
@@ -254,13 +266,13 @@ class BotoTransport:
                 )
             elif found["TableStatus"] in ("ACTIVE", "UPDATING"):
                 if made:
-                    pace.persist(self._sweep_expired)
+                    pace.retry(self._enable_expiry)
                 return
             pace.sleep(min(TABLE_POLL_SECONDS_MAX, TABLE_POLL_SECONDS_FIRST * 2**polls))
         raise StoreUnavailable(f"table {self._table} does not become active")
 
-    def _sweep_expired(self) -> None:
-        """Let the service delete what carries a time in ``expires`` that is past."""
+    def _enable_expiry(self) -> None:
+        """Let the service delete items whose time in ``expires`` is past."""
         try:
             self._call(
                 self._client.update_time_to_live,
@@ -270,9 +282,9 @@ class BotoTransport:
         except StoreRefused as error:
             if error.facts.get("reason") != "ValidationException":
                 raise
-            # Another opener was first, or a request of ours whose answer was lost.
+            # Another process has done so already, or our own request whose response was lost.
 
-    def _described(self) -> Any:
+    def _describe(self) -> Any:
         try:
             return self._call(self._client.describe_table, TableName=self._table)["Table"]
         except StoreRefused as error:
@@ -281,7 +293,7 @@ class BotoTransport:
             raise
 
     def _create(self) -> None:
-        """Make the table, unless another opener, or a request whose answer was lost, did so."""
+        """Create the table, unless another process or an earlier request of ours did."""
         try:
             self._call(
                 self._client.create_table,
@@ -304,14 +316,14 @@ class _ConditionFailed(Exception):
         self.item = item
 
 
-def _meaning(error: ClientError) -> Exception:
+def _translate(error: ClientError) -> Exception:
     answer = error.response
     code = answer["Error"]["Code"]
     if code == "TransactionCanceledException":
-        reasons = [_reason(raw) for raw in answer.get("CancellationReasons", ())]
+        reasons = [_to_reason(raw) for raw in answer.get("CancellationReasons", ())]
         return transport.Cancelled(reasons)
     if code == "ConditionalCheckFailedException":
-        return _ConditionFailed(_plain(answer.get("Item", {})))
+        return _ConditionFailed(_to_item(answer.get("Item", {})))
     if code in _BUSY:
         return transport.Busy(code)
     status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
@@ -320,15 +332,15 @@ def _meaning(error: ClientError) -> Exception:
     return StoreRefused(f"DynamoDB refuses: {error}", reason=code)
 
 
-def _reason(raw: Mapping[str, Any]) -> transport.CancellationReason:
+def _to_reason(raw: Mapping[str, Any]) -> transport.CancellationReason:
     code = raw.get("Code")
     return transport.CancellationReason(
-        None if code == "None" else code, _plain(raw.get("Item", {}))
+        None if code == "None" else code, _to_item(raw.get("Item", {}))
     )
 
 
-class _Words:
-    """Placeholders for the names and values of one expression."""
+class _Placeholders:
+    """The placeholders for names and values in one expression."""
 
     def __init__(self) -> None:
         self._known: dict[str, str] = {}
@@ -343,7 +355,7 @@ class _Words:
 
     def value(self, value: transport.Value) -> str:
         placeholder = f":{len(self.values)}"
-        self.values[placeholder] = _tagged(value)
+        self.values[placeholder] = _to_typed_value(value)
         return placeholder
 
 
@@ -351,17 +363,17 @@ def _key(place: transport.ItemKey) -> dict[str, Any]:
     return {transport.PK: {"S": place.pk}, transport.SK: {"S": place.sk}}
 
 
-def _typed(item: transport.Item) -> dict[str, Any]:
-    return {name: _tagged(value) for name, value in item.items()}
+def _to_typed_item(item: transport.Item) -> dict[str, Any]:
+    return {name: _to_typed_value(value) for name, value in item.items()}
 
 
-def _tagged(value: transport.Value) -> dict[str, Any]:
+def _to_typed_value(value: transport.Value) -> dict[str, Any]:
     if isinstance(value, str):
         return {"S": value}
     return {"N": str(value)} if isinstance(value, int) else {"B": value}
 
 
-def _plain(raw: Mapping[str, Any]) -> transport.Item:
+def _to_item(raw: Mapping[str, Any]) -> transport.Item:
     item: transport.Item = {}
     for name, tagged in raw.items():
         ((kind, value),) = tagged.items()

@@ -1,8 +1,9 @@
-"""Landing commits: take a number, send one transaction per pack, and know what became of it.
+"""Commits: take a number, send one transaction per pack, and find out its outcome.
 
-Every guard is on a value that never returns, so what failed once fails for ever. An outcome that
-we did not learn is decided by one conditional put: who fills slot n first, the transaction or a
-VOID, decides for all time whether transaction n happened.
+A guarded value never returns to an earlier one, so a commit that conflicted once always will. If
+the response to transaction n is lost, one conditional put decides the outcome: it puts VOID into
+slot n. Either it succeeds, and transaction n can never be applied, or it finds the slot filled, and
+transaction n was applied.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from tidegate.engines.dynamodb.hints import FenceHints
 from tidegate.engines.dynamodb.pace import RetryPace
 from tidegate.kernel import model, store
 
-COMMIT_SECONDS_MAX = 10.0  # then what has not landed is unavailable
-SETTLE_SECONDS_MAX = 10.0  # then what is in flight is unknown
+COMMIT_SECONDS_MAX = 10.0  # after it, commits that were not applied are unavailable
+SETTLE_SECONDS_MAX = 10.0  # after it, the outcome of a lost response is unknown
 SENDS_MAX = 1_000  # transactions of one call
 
 Answer = model.Receipt | errors.TidegateError
@@ -31,14 +32,14 @@ Group = tuple[
 
 @dataclass(slots=True)
 class Number:
-    """A number of the log that is ours, and every transaction that was sent under it."""
+    """A number of the log that we have taken, and every transaction that was sent with it."""
 
     n: int
     sent: dict[str, dynamodb_pack.Pack] = field(default_factory=dict)
 
 
 class DynamoWriter:
-    """The write side of a store. Keeps nothing between calls but hints."""
+    """Writes the commits of a store. It keeps only hints between calls."""
 
     def __init__(
         self,
@@ -58,32 +59,35 @@ class DynamoWriter:
     def commit(self, commits: Sequence[model.Commit]) -> tuple[Answer, ...]:
         return CommitAttempt(self).run(commits)
 
-    def fetched(
+    def fetch(
         self, places: Sequence[dynamodb_transport.ItemKey]
     ) -> dict[dynamodb_transport.ItemKey, dynamodb_transport.Item]:
-        """Items by strong reads; an empty one where there is nothing. Raises: StoreUnavailable."""
+        """Read items, with an empty one for each that does not exist. Raises: StoreUnavailable."""
         if not places:
             return {}
         distinct = list(dict.fromkeys(places))
-        found = self.pace.persist(lambda: self.transport.get(distinct))
+        found = self.pace.retry(lambda: self.transport.get(distinct))
         return {place: found.get(place, {}) for place in distinct}
 
     def replay(self, commits: Iterable[model.Commit]) -> dict[str, dynamodb_transport.Item]:
-        """The items of those keys that were used before, by key, ordered with transactions.
+        """The items of the commits' idempotency keys that were used before, by key.
 
-        A plain read could miss the key of a copy of ours that is just landing (its own event may
-        be the conflict that we are about to report). Raises: StoreUnavailable.
+        The read is serialized with transactions. A plain read could miss the key of an earlier copy
+        of this commit, although the conflict that we are about to report is with that copy.
+
+        Raises:
+            StoreUnavailable.
         """
         keys = {items.once_place(c.once.key): c.once.key for c in commits if c.once is not None}
         places, found = list(keys), dict[dynamodb_transport.ItemKey, dynamodb_transport.Item]()
         for start in range(0, len(places), dynamodb_transport.ITEMS_MAX):
             asked = places[start : start + dynamodb_transport.ITEMS_MAX]
-            found |= self.pace.persist(partial(self.transport.get, asked, together=True))
+            found |= self.pace.retry(partial(self.transport.get, asked, together=True))
         return {keys[place]: item for place, item in found.items()}
 
 
 class CommitAttempt:
-    """One call of ``commit``: what it was asked, the number it holds, what it answers."""
+    """One call of ``commit``: its answers so far, and the number that it holds."""
 
     def __init__(self, writer: DynamoWriter) -> None:
         self._writer = writer
@@ -95,28 +99,28 @@ class CommitAttempt:
         self._number: Number | None = None
 
     def run(self, commits: Sequence[model.Commit]) -> tuple[Answer, ...]:
-        prepared = self._prepared(commits)
+        prepared = self._prepare(commits)
         waiting = [draft for draft in prepared if isinstance(draft, dynamodb_pack.CommitDraft)]
         while waiting:
             pack = dynamodb_pack.next_pack(waiting)
-            self._land(pack)
+            self._commit_pack(pack)
             waiting = waiting[len(pack.drafts) :]
-        self._give_back()
+        self._void_number()
         return tuple(
             self._answers[one] if isinstance(one, dynamodb_pack.CommitDraft) else one
             for one in prepared
         )
 
-    def _prepared(
+    def _prepare(
         self, commits: Sequence[model.Commit]
     ) -> list[dynamodb_pack.CommitDraft | errors.TidegateError]:
-        """Every commit checked before any I/O, then drafted with the rows that it replaces."""
+        """Check every commit before any I/O, then draft it with the rows that it replaces."""
         prepared: list[model.Commit | dynamodb_pack.CommitDraft | errors.TidegateError] = [
-            self._checked(one) for one in commits
+            self._check(one) for one in commits
         ]
         sound = [one for one in prepared if isinstance(one, model.Commit)]
         try:
-            old = self._writer.fetched([p for one in sound for p in self._drafter.old_rows(one)])
+            old = self._writer.fetch([p for one in sound for p in self._drafter.old_rows(one)])
         except (errors.StoreUnavailable, errors.StoreRefused) as error:
             return [error if isinstance(one, model.Commit) else one for one in prepared]
         drafts: list[dynamodb_pack.CommitDraft | errors.TidegateError] = []
@@ -129,7 +133,7 @@ class CommitAttempt:
                 drafts.append(error)
         return drafts
 
-    def _checked(self, commit: model.Commit) -> model.Commit | errors.TidegateError:
+    def _check(self, commit: model.Commit) -> model.Commit | errors.TidegateError:
         try:
             self._writer.schema.check(commit, dynamodb_transport.ITEMS_MAX)
             self._drafter.check_seen(commit)
@@ -137,8 +141,8 @@ class CommitAttempt:
             return error
         return commit
 
-    def _land(self, pack: dynamodb_pack.Pack) -> None:
-        """Send the pack until every draft of it has its answer."""
+    def _commit_pack(self, pack: dynamodb_pack.Pack) -> None:
+        """Send the pack, whole or in parts, until every draft has its answer."""
         groups: deque[Group] = deque([(pack.drafts, 0)])
         for _ in range(SENDS_MAX):
             if not groups:
@@ -147,38 +151,41 @@ class CommitAttempt:
             if waits:
                 self._pace.wait(waits - 1)
             try:
-                if possible := self._possible(drafts):
-                    self._demand_time()
+                if possible := self._drop_doomed(drafts):
+                    self._check_deadline()
                     groups.extend(self._send(possible, waits))
             except (errors.StoreUnavailable, errors.StoreRefused) as error:
                 self._answer_all(drafts, error)
         for drafts, _ in groups:
-            self._answer_all(drafts, errors.StoreUnavailable(f"not landed after {SENDS_MAX} sends"))
-
-    def _demand_time(self) -> None:
-        if self._pace.now() >= self._deadline:
-            raise errors.StoreUnavailable(
-                f"not landed within {COMMIT_SECONDS_MAX:g} s; nothing applied"
+            self._answer_all(
+                drafts, errors.StoreUnavailable(f"not applied after {SENDS_MAX} attempts")
             )
 
-    def _possible(
+    def _check_deadline(self) -> None:
+        if self._pace.now() >= self._deadline:
+            raise errors.StoreUnavailable(f"nothing was applied within {COMMIT_SECONDS_MAX:g} s")
+
+    def _drop_doomed(
         self, drafts: Sequence[dynamodb_pack.CommitDraft]
     ) -> tuple[dynamodb_pack.CommitDraft, ...]:
-        """Those that still want an answer and may land; the doomed get theirs without a number."""
+        """The drafts without an answer that may succeed.
+
+        Those that are known to conflict are answered here, without taking a number.
+        """
         wanted = [draft for draft in drafts if draft not in self._answers]
-        doomed = [draft for draft in wanted if draft.doubtful or self._outdated(draft)]
+        doomed = [draft for draft in wanted if draft.doubtful or self._is_outdated(draft)]
         if doomed:
-            found = self._writer.fetched([place for draft in doomed for place in draft.places])
+            found = self._writer.fetch([place for draft in doomed for place in draft.places])
             self._refuse({draft: self._drafter.judge(draft, found) for draft in doomed})
             for draft in doomed:
-                if draft not in self._answers:  # its rows have come to be as it expects them
+                if draft not in self._answers:  # in the meantime its rows have become as expected
                     draft.entries = self._drafter.draft(draft.commit, found).entries
                     draft.doubtful = False
         return tuple(draft for draft in wanted if draft not in self._answers)
 
-    def _outdated(self, draft: dynamodb_pack.CommitDraft) -> bool:
+    def _is_outdated(self, draft: dynamodb_pack.CommitDraft) -> bool:
         return any(
-            self._writer.hints.outdated(
+            self._writer.hints.is_outdated(
                 items.fence_place(index),
                 {items.position_attribute(name): at for name, at in seen.items()},
             )
@@ -188,31 +195,33 @@ class CommitAttempt:
     # ── one transaction ──
 
     def _send(self, drafts: tuple[dynamodb_pack.CommitDraft, ...], waits: int) -> list[Group]:
-        """Send these once, and say what is to be sent next."""
-        number = self._taken()
-        tx = self._pace.fresh()
+        """Send these drafts once, and return the groups to send next."""
+        number = self._take_number()
+        tx = self._pace.new_id()
         number.sent[tx] = dynamodb_pack.Pack(drafts)
         steps = number.sent[tx].steps(number.n, tx, self._transport.now())
         try:
-            self._transport.transact([step.action for step in steps], self._pace.fresh())
+            self._transport.transact([step.action for step in steps], self._pace.new_id())
         except dynamodb_transport.Busy:
             return [(drafts, waits + 1)]
         except dynamodb_transport.AnswerLost:
-            return self._settled(drafts, waits)
+            return self._resolve_outcome(drafts, waits)
         except dynamodb_transport.Cancelled as refusal:
-            return self._sorted_out(drafts, waits, steps, refusal.reasons)
-        self._landed(tx)
+            return self._sort_out_refusal(drafts, waits, steps, refusal.reasons)
+        self._answer_applied(tx)
         return []
 
-    def _taken(self) -> Number:
-        """The number that we hold, or a new one: never ahead of need, a held number is a hole.
+    def _take_number(self) -> Number:
+        """The number that we hold, or a new one.
+
+        It is taken as late as possible: until its slot is filled, readers of the feed wait there.
 
         Raises:
-            StoreRefused: it is another era. StoreUnavailable.
+            StoreRefused: the era has changed. StoreUnavailable.
         """
         if self._number is None:
             equal = {items.ERA: self._writer.era or None}
-            n = self._pace.persist(
+            n = self._pace.retry(
                 lambda: self._transport.increment(items.COUNTER, items.COUNT_ATTRIBUTE, equal),
                 max(0.0, self._deadline - self._pace.now()),
             )
@@ -221,8 +230,8 @@ class CommitAttempt:
             self._number = Number(n)
         return self._number
 
-    def _landed(self, tx: str) -> None:
-        """Answer everything that transaction carried."""
+    def _answer_applied(self, tx: str) -> None:
+        """Answer the drafts of a transaction that was applied."""
         number, self._number = self._number, None
         assert number is not None
         pack = number.sent[tx]
@@ -231,81 +240,87 @@ class CommitAttempt:
         for change, _ in pack.changes(number.n):
             self._writer.hints.note(change.place, change.sets)
 
-    def _settled(self, drafts: tuple[dynamodb_pack.CommitDraft, ...], waits: int) -> list[Group]:
-        """Resolve an unknown outcome: close the slot, or learn that it is filled."""
+    def _resolve_outcome(
+        self, drafts: tuple[dynamodb_pack.CommitDraft, ...], waits: int
+    ) -> list[Group]:
+        """Resolve an unknown outcome: void the slot, or find out which transaction filled it."""
         number = self._number
         assert number is not None
         try:
-            standing = self._pace.persist(
+            existing = self._pace.retry(
                 lambda: self._transport.put_absent(items.void_slot(number.n)), SETTLE_SECONDS_MAX
             )
         except (errors.StoreUnavailable, errors.StoreRefused) as error:
-            self._number = None  # a reader of the feed will close it
-            unknown = errors.OutcomeUnknown(f"in flight as number {number.n}: {error.detail}")
+            self._number = None  # a reader of the feed will void it
+            unknown = errors.OutcomeUnknown(
+                f"transaction {number.n} was sent, but not acknowledged: {error.detail}"
+            )
             self._answer_all(drafts, unknown)
             return []
-        return self._filled(standing or {}, drafts, waits)
+        return self._continue_from_slot(existing or {}, drafts, waits)
 
-    def _filled(
+    def _continue_from_slot(
         self,
         slot: dynamodb_transport.Item,
         drafts: tuple[dynamodb_pack.CommitDraft, ...],
         waits: int,
     ) -> list[Group]:
-        """Go on from what stands in our slot: one of our transactions, or VOID."""
+        """Continue from the content of our slot: one of our transactions, or VOID."""
         assert self._number is not None
         tx = items.slot_transaction(slot)
         if tx is None:
             self._number = None
         else:
             assert tx in self._number.sent, f"slot {self._number.n} holds a stranger"
-            self._landed(tx)
+            self._answer_applied(tx)
         return [(drafts, waits)]
 
     # ── a transaction that was refused ──
 
-    def _sorted_out(
+    def _sort_out_refusal(
         self,
         drafts: tuple[dynamodb_pack.CommitDraft, ...],
         waits: int,
         steps: Sequence[dynamodb_pack.PackedAction],
         reasons: Sequence[dynamodb_transport.CancellationReason],
     ) -> list[Group]:
-        """Answer who met a conflict, and group the rest, by the reasons given.
+        """Answer the drafts that conflict, by the reasons given, and group the rest to be sent.
 
-        Several may be given and some left out: what is not listed proves nothing.
+        The service may omit reasons, so an action without one may still be a conflict.
         """
         assert self._number is not None
-        found, held = _read(steps, reasons)
-        untold = [place for place, item in found.items() if not item]
+        found, held = _read_reasons(steps, reasons)
+        missing = [place for place, item in found.items() if not item]
         if not found and not held:
-            untold = [step.action.place for step in steps]
-        found |= self._writer.fetched(untold)
+            missing = [step.action.place for step in steps]
+        found |= self._writer.fetch(missing)
         slot = found.get(items.slot_place(self._number.n), {})
         if slot:
-            return self._filled(slot, drafts, waits)
+            return self._continue_from_slot(slot, drafts, waits)
         if any(
             step.role is dynamodb_pack.ActionPurpose.EVENTS and found.get(step.action.place)
             for step in steps
         ):
-            return self._settled(drafts, waits)  # only our own transaction can have put it there
+            return self._resolve_outcome(
+                drafts, waits
+            )  # only a transaction of ours can have put the item
         for place, item in found.items():
             self._writer.hints.note(place, item)
-        self._replay(drafts, found)
+        self._answer_replays(drafts, found)
         verdicts = {draft: self._drafter.judge(draft, found) for draft in drafts}
         self._refuse(verdicts)
         rest = [draft for draft in drafts if draft not in self._answers]
-        outrun = any(items.integer(item, "high") >= self._number.n for item in found.values())
-        if outrun:
-            self._give_back()
+        is_overtaken = any(items.integer(item, "high") >= self._number.n for item in found.values())
+        if is_overtaken:
+            self._void_number()
         waiting = tuple(d for owner, d in enumerate(drafts) if owner in held and d in rest)
         ready = tuple(draft for draft in rest if draft not in waiting)
-        if not (waiting or outrun or len(rest) < len(drafts)):
-            waiting, ready = ready, ()  # nothing was learnt: go on more slowly
+        if not (waiting or is_overtaken or len(rest) < len(drafts)):
+            waiting, ready = ready, ()  # no reason was found: retry, but more slowly
         groups = [(ready, waits), (waiting, waits + 1)]
         return [group for group in groups if group[0]]
 
-    def _replay(
+    def _answer_replays(
         self,
         drafts: Iterable[dynamodb_pack.CommitDraft],
         found: Mapping[dynamodb_transport.ItemKey, dynamodb_transport.Item],
@@ -318,8 +333,9 @@ class CommitAttempt:
     def _refuse(
         self, verdicts: Mapping[dynamodb_pack.CommitDraft, errors.TidegateError | None]
     ) -> None:
-        """Answer conflicts, each only after its key was looked up: its own earlier copy may have
-        landed and be what it conflicts with.
+        """Answer conflicts, after a look-up of the idempotency keys.
+
+        An earlier copy of the commit may have been applied and be what it conflicts with.
         """
         refused = {
             draft: error
@@ -338,8 +354,8 @@ class CommitAttempt:
         for draft in drafts:
             self._answers.setdefault(draft, error)
 
-    def _give_back(self) -> None:
-        """Void a number that will not be used; if that fails, a reader of the feed does it."""
+    def _void_number(self) -> None:
+        """Void a number that is not needed; if that fails, a reader of the feed will do it."""
         number, self._number = self._number, None
         if number is not None:
             try:
@@ -348,14 +364,14 @@ class CommitAttempt:
                 return
 
 
-def _read(
+def _read_reasons(
     steps: Sequence[dynamodb_pack.PackedAction],
     reasons: Sequence[dynamodb_transport.CancellationReason],
 ) -> tuple[dict[dynamodb_transport.ItemKey, dynamodb_transport.Item], frozenset[int]]:
     """The items found where a condition failed, and the drafts whose items are contended.
 
     Raises:
-        StoreRefused: an action is refused for what it is.
+        StoreRefused: DynamoDB refuses an action for another reason.
     """
     found: dict[dynamodb_transport.ItemKey, dynamodb_transport.Item] = {}
     held: set[int] = set()

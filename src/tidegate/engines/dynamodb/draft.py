@@ -1,4 +1,4 @@
-"""From a commit to its draft: what it demands of which fence, and what stands in its way."""
+"""Makes drafts of commits, and finds out what a draft conflicts with."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from tidegate.errors import BoundaryMoved, TidegateError, VersionConflict
 from tidegate.kernel import commit_limits, model, store
 
 SORT_KEY_BYTES_MAX = 1_024
-SOME_TX: Final = "0" * 32  # as long as any, to measure with
+SOME_TX: Final = "0" * 32  # as long as every transaction id, to compute sizes
 
 
 class Drafter:
-    """Makes drafts under one schema, and judges them."""
+    """Makes and judges drafts under one schema."""
 
     def __init__(self, schema: store.Schema) -> None:
         self._schema = schema
         self._vocabulary = schema.vocabulary
 
     def check_seen(self, commit: model.Commit) -> None:
-        """Raises: InvalidInput: a boundary that no read of this engine made."""
+        """Raises: InvalidInput: no read of this engine made a boundary of the commit."""
         for boundary, clause in _clauses(commit):
             for index, type_name in self.fences(clause):
                 seen = boundary.seen
@@ -31,7 +31,7 @@ class Drafter:
                     raise commit_limits.foreign_boundary(boundary)
 
     def old_rows(self, commit: model.Commit) -> list[transport.ItemKey]:
-        """The rows whose present index entries must be known before the commit is drafted."""
+        """The rows whose current index entries are needed to draft the commit."""
         return [
             items.row_place(write.key)
             for write in commit.writes
@@ -43,10 +43,10 @@ class Drafter:
     def draft(
         self, commit: model.Commit, old: Mapping[transport.ItemKey, transport.Item]
     ) -> pack.CommitDraft:
-        """The commit, given those rows.
+        """Draft the commit, given the items of ``old_rows``.
 
         Raises:
-            LimitExceeded: it is too large to land, even alone.
+            LimitExceeded: it is too large for one transaction.
         """
         produced: dict[str, list[int]] = {}
         for ordinal, fact in enumerate(commit.facts):
@@ -72,7 +72,7 @@ class Drafter:
         return made
 
     def _consumed(self, commit: model.Commit) -> tuple[pack.Observed, bool]:
-        """What the boundaries observed; and whether two of them saw one fence differently."""
+        """What the boundaries observed, and whether two of them differ on one fence."""
         consumed: pack.Observed = {}
         differs = False
         for boundary, clause in _clauses(commit):
@@ -98,7 +98,7 @@ class Drafter:
         return present - new, new - present
 
     def fences(self, clause: model.Clause) -> list[tuple[str, str | None]]:
-        """The index and the types on whose fence the clause depends: those that can stand there."""
+        """The pairs of index and type whose fence positions the clause depends on."""
         index = self._vocabulary.index(clause)
         assert index is not None, f"{clause} has no index and cannot be a condition"
         types = self._vocabulary.fenced(clause)
@@ -108,8 +108,10 @@ class Drafter:
     def judge(
         self, draft: pack.CommitDraft, found: Mapping[transport.ItemKey, transport.Item]
     ) -> TidegateError | None:
-        """The first thing in the draft's way, as far as these items show; places not among them
-        are not judged. Boundaries count before rows, each in their order.
+        """The first conflict of the draft with these items; None if there is none.
+
+        Fences and rows that are not among the items are not checked. Boundaries come before rows,
+        each in the order of the commit.
         """
         for boundary, clause in _clauses(draft.commit):
             fences = self.fences(clause)

@@ -1,4 +1,4 @@
-"""The newest position that this process has seen on each fence, to know a doomed commit early."""
+"""The newest position seen on each fence, so that commits that must fail are refused early."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ HINTS_MAX = 10_000
 
 
 class FenceHints:
-    """Positions on a fence only rise, so a commit that saw an older one can never land.
+    """A cache of positions on fences. They only increase, so a commit that saw an older one fails.
 
-    Two threads that note the same fence may leave the older position. A hint that is too old costs
-    one attempt, and never an answer.
+    If two threads note the same fence, the older position may win. A hint that is too old costs an
+    attempt, and never makes an answer wrong.
     """
 
     def __init__(self) -> None:
@@ -24,17 +24,17 @@ class FenceHints:
     def note(
         self, place: transport.ItemKey, attributes: Mapping[str, transport.Value | None]
     ) -> None:
-        """What a fence was seen to hold; items that are no fence are passed over."""
+        """Remember the positions on a fence. Items that are no fence are ignored."""
         if place.sk != items.FENCE:
             return
         for name, value in attributes.items():
             if name.startswith("pos") and isinstance(value, int):
                 self._newest.keep((place, name), max(value, self._find(place, name)))
 
-    def outdated(
+    def is_outdated(
         self, place: transport.ItemKey, demanded: Mapping[str, transport.Value | None]
     ) -> bool:
-        """Whether a fence is known to be past what is demanded of it."""
+        """Whether a fence is known to be past the positions that a commit requires."""
         return any(
             self._find(place, name) > (value if isinstance(value, int) else 0)
             for name, value in demanded.items()

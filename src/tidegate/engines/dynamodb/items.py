@@ -1,16 +1,16 @@
-"""What lies in the table: the place and form of every item, and back.
+"""The items of the table: their keys and attributes, and conversions in both directions.
 
     counter               -              n, and the era in which numbers are taken
     log#<n div 1000>      n              the slot of transaction n: its id and events, or VOID
-                          n.01 …         what of its events did not fit into one item
-    index#<name>          position       the events of one commit that are filed under that index
-                          FENCE          high, and position and count by type (after the digits)
-    record#<collection>   id             version, born, high, data; without a version it is absent
-    entry#<coll>#<index>  entry ␟ id     one index entry of a row, pointing to it
+                          n.01 …         further parts of the slot, if one item is too small
+    index#<name>          position       the events of one commit that have this index
+                          FENCE          high, and position and count by type (sorts after digits)
+    record#<collection>   id             version, born, high, data; no version: the row is absent
+    entry#<coll>#<index>  entry ␟ id     one index entry of a row
     key#<key>             -              an idempotency key: digest, answer, positions
-    meta                  rules          by which rule the events of each type are filed
+    meta                  rules          the rules by which the events of each type are indexed
                           format         the number of the log's format
-    presence              -              who has the log open (presence.py)
+    presence              -              which processes have the log open (presence.py)
 
 A position is n * 128 + ordinal. Slots and index items never change.
 """
@@ -31,13 +31,13 @@ from tidegate.kernel.collections import SEPARATOR
 
 SPAN: Final = model.FACTS_MAX  # positions of one transaction
 SEGMENT_SLOTS: Final = 1_000  # slots of one partition of the log
-ITEM_BYTES_MAX = 350_000  # of the 409,600 that the service takes, names and keys left out
+ITEM_BYTES_MAX = 350_000  # without names and keys; the service allows 409,600 with them
 INLINE_BYTES_MAX = 16 * 1024  # an index item above this points to its slot
-DIGITS: Final = 16  # 2**53 has that many
+DIGITS: Final = 16  # of the largest position, 2**53 - 1
 
 COUNTER: Final = ItemKey("counter", "-")
 COUNT_ATTRIBUTE: Final = "n"
-ERA: Final = "era"  # absent, which is 0, until somebody was alone with the log
+ERA: Final = "era"  # absent, which means 0, until a process was alone with the log
 FENCE: Final = "FENCE"
 FORMAT: Final = ItemKey("meta", "format")
 FORMAT_ATTRIBUTE: Final = "format"
@@ -47,7 +47,7 @@ FORMAT_ATTRIBUTE: Final = "format"
 
 
 class StoredEvent(msgspec.Struct, frozen=True, array_like=True):
-    """A fact with its position, as its bytes lie in slots and index items."""
+    """A fact with its position, as it is encoded in slots and index items."""
 
     position: model.Position
     kind: str
@@ -59,7 +59,7 @@ class StoredEvent(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StoredCommit(msgspec.Struct, frozen=True, array_like=True):
-    """The events of one commit, with what they share."""
+    """Events of one commit, with the members that they share."""
 
     at: str
     meta: model.Meta
@@ -84,7 +84,7 @@ _pointers_decoder = decoders.build_msgpack(tuple[tuple[model.Position, str], ...
 def pack_events(
     commit: model.Commit, facts: Iterable[tuple[model.Position, model.Fact]]
 ) -> StoredCommit:
-    """These facts of the commit, at their positions."""
+    """Make the stored form of these facts of the commit."""
     events = tuple(
         StoredEvent(position, fact.kind, fact.type, fact.schema, fact.tags, fact.body, fact.meta)
         for position, fact in facts
@@ -99,7 +99,7 @@ def slot_place(number: int, part: int = 0) -> ItemKey:
 
 
 def slot_items(number: int, tx: str, commits: Sequence[StoredCommit]) -> list[Item]:
-    """The slot, and as many further items as its events need."""
+    """The items of a slot: its first part, and further ones if the events need them."""
     content = _encode(commits)
     chunks = [
         content[start : start + ITEM_BYTES_MAX] for start in range(0, len(content), ITEM_BYTES_MAX)
@@ -110,7 +110,7 @@ def slot_items(number: int, tx: str, commits: Sequence[StoredCommit]) -> list[It
 
 
 def void_slot(number: int) -> Item:
-    """What closes a number for ever that no transaction has used."""
+    """The item that voids a number, so that no transaction can use it any more."""
     return _item(slot_place(number), void=1)
 
 
@@ -128,7 +128,7 @@ def slot_number(place: ItemKey) -> tuple[int, int]:
 
 
 def part_places(slot: Item) -> list[ItemKey]:
-    """Where the rest of a slot lies."""
+    """The keys of the further parts of a slot."""
     number, _ = slot_number(ItemKey(text(slot, PK), text(slot, SK)))
     return [slot_place(number, part) for part in range(1, integer(slot, "parts"))]
 
@@ -149,7 +149,7 @@ def index_partition(name: str) -> str:
 
 
 def index_item(name: str, commit: StoredCommit, *, inline: bool) -> Item:
-    """The commit's events under one index, whole while they are small, else by reference."""
+    """The item of the commit's events in one index: whole if they are small, else positions."""
     place = ItemKey(index_partition(name), f"{commit.events[0].position:0{DIGITS}}")
     if inline and len(content := _encode(commit)) <= INLINE_BYTES_MAX:
         return _item(place, events=content)
@@ -157,7 +157,7 @@ def index_item(name: str, commit: StoredCommit, *, inline: bool) -> Item:
 
 
 def index_events(item: Item) -> tuple[list[model.Event], tuple[model.Position, ...]]:
-    """The events in an index item, and the positions of those to be fetched from their slot."""
+    """The events in an index item, and the positions of events that are only in their slot."""
     if "events" in item:
         return list(_commit_decoder.decode(blob(item, "events")).unpacked()), ()
     pointers = _pointers_decoder.decode(blob(item, "at_slot"))
@@ -169,18 +169,18 @@ def fence_place(name: str) -> ItemKey:
 
 
 def position_attribute(type_name: str | None) -> str:
-    """Where a fence keeps the newest position of a type, or of any type."""
+    """The attribute of a fence with the newest position of a type, or of any type."""
     return "pos" if type_name is None else f"pos#{type_name}"
 
 
 def count_attribute(type_name: str | None) -> str:
-    """Where a fence keeps how many events of a type, or of any type, there are."""
+    """The attribute of a fence with the number of events of a type, or of any type."""
     return "count" if type_name is None else f"count#{type_name}"
 
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """What an index holds as of one moment. Nothing seen yet is position 0 and count 0."""
+    """The positions and counts of an index as of one moment; 0 where there are no events."""
 
     item: Mapping[str, Value] = field(default_factory=dict)
 
@@ -197,7 +197,7 @@ class Fence:
 
 
 def fence_name(index: str) -> str:
-    """How tests and tools print a fence: ``fence#key:value``, several tags joined by &."""
+    """The name of a fence for people: ``fence#key:value``, several tags joined by &."""
     if not index[0].isdigit():
         return f"fence#{index}"
     tags, rest = [], index.encode()
@@ -220,7 +220,7 @@ def row_place(key: model.Key) -> ItemKey:
 
 
 def row_version(item: Mapping[str, Value]) -> model.Position:
-    """The version of a row item; an item without one says that the row is absent."""
+    """The version of a row item; ABSENT if it has none."""
     return integer(item, "version") or model.ABSENT
 
 
@@ -233,7 +233,7 @@ def row_record(collection: str, item: Mapping[str, Value]) -> model.Record | Non
 
 
 def row_item(record: model.Record) -> Item:
-    """A row as a rebuild writes it."""
+    """The item of a row, for a rebuild."""
     high = record.version // SPAN
     place = row_place(record.key)
     return _item(place, version=record.version, born=record.born, high=high, data=record.data)
@@ -253,7 +253,7 @@ def once_place(key: str) -> ItemKey:
 
 
 def once_item(commit: model.Commit, receipt: model.Receipt, now: float) -> Item:
-    """The key of a commit, kept from now on by the service's clock."""
+    """The item of a commit's idempotency key. It expires by the service's clock."""
     assert commit.once is not None
     return _item(
         once_place(commit.once.key),
@@ -267,7 +267,7 @@ def once_item(commit: model.Commit, receipt: model.Receipt, now: float) -> Item:
 
 
 def once_receipt(item: Item) -> model.Receipt:
-    """The receipt of the commit that came first with this key."""
+    """The receipt of the first commit with this key."""
     at = codec.time_value(text(item, "at"))
     first, last = integer(item, "first"), integer(item, "last")
     answer, digest = blob(item, "answer"), blob(item, "digest")
@@ -275,7 +275,7 @@ def once_receipt(item: Item) -> model.Receipt:
 
 
 def expiry(now: float, kept: timedelta) -> int:
-    """When the service may sweep what is to be kept for so long from now on."""
+    """The time after which the service may delete an item that is kept this long."""
     return int(now + kept.total_seconds())
 
 
@@ -299,14 +299,14 @@ def blob(item: Mapping[str, Value], name: str) -> bytes:
 
 
 def integer(item: Mapping[str, Value], name: str) -> int:
-    """A number, 0 where the attribute is absent."""
+    """An integer attribute; 0 if it is absent."""
     value = item.get(name, 0)
     assert isinstance(value, int), f"{name} is {value!r}"
     return value
 
 
 def size(item: Mapping[str, Value]) -> int:
-    """Bytes of an item as the service counts them, numbers at their longest."""
+    """The bytes of an item as the service counts them, with numbers at their maximum."""
     return sum(len(name.encode()) + _value_size(value) for name, value in item.items())
 
 

@@ -1,4 +1,4 @@
-"""Waiting: deadlines by a monotonic clock, full jitter, calls repeated until they are answered."""
+"""Deadlines and retries: a monotonic clock, waits with full jitter, calls that are repeated."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TypeVar
 from tidegate.engines.dynamodb.transport import AnswerLost, Busy
 from tidegate.errors import StoreUnavailable
 
-CALL_SECONDS_MAX = 10.0  # how long a read, or a put that may be repeated, is tried
+CALL_SECONDS_MAX = 10.0  # how long a call that is safe to repeat is retried
 CALLS_MAX = 1_000
 WAIT_SECONDS_FIRST = 0.005
 WAIT_SECONDS_MAX = 0.160
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class RetryPace:
-    """Time and chance as this store uses them; tests and the simulator bring their own."""
+    """The clock and random numbers of a store; tests and the simulator pass their own."""
 
     def __init__(
         self,
@@ -31,22 +31,22 @@ class RetryPace:
         self.sleep = sleep
         self._random = random or SystemRandom()
 
-    def fresh(self) -> str:
-        """An id that nobody else has."""
+    def new_id(self) -> str:
+        """A new random id."""
         return f"{self._random.getrandbits(128):032x}"
 
     def wait(
         self, waits: int, first: float = WAIT_SECONDS_FIRST, longest: float = WAIT_SECONDS_MAX
     ) -> None:
-        """Full jitter under a bound that doubles with each wait."""
+        """Sleep a random time below a bound that doubles with each wait."""
         bound = min(longest, first * 2.0 ** min(waits, 16))
         self.sleep(self._random.random() * bound)
 
-    def persist(self, call: Callable[[], T], seconds_max: float | None = None) -> T:
-        """The answer of a call that may safely be sent again.
+    def retry(self, call: Callable[[], T], seconds_max: float | None = None) -> T:
+        """Repeat a call until it has a result. The call must be safe to repeat.
 
         Raises:
-            StoreUnavailable: there was none in time.
+            StoreUnavailable: there was no result in time.
         """
         deadline = self.now() + (CALL_SECONDS_MAX if seconds_max is None else seconds_max)
         trouble: Exception | None = None

@@ -1,8 +1,8 @@
-"""How waiting commits become one transaction.
+"""Turns waiting commits into one transaction.
 
 A *draft* is one commit: what it consumes (types under an index, at the position observed), what it
-produces there, which rows and key it touches. A *pack* is drafts that may land together. Everything
-here is pure; the number comes last, the request later.
+produces there, and its rows and idempotency key. A *pack* is drafts that fit into one transaction.
+Everything here is pure: the transaction's number is a parameter, and nothing is sent.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Final
 from tidegate.engines.dynamodb import items, transport
 from tidegate.kernel import model
 
-GONE_KEPT: Final = timedelta(days=1)  # how long an absent row remembers who last looked at it
-CHANGE_BYTES = 512  # what a change of a fence is counted as, beside its names
+GONE_KEPT: Final = timedelta(days=1)  # how long the item of an absent row keeps its ``high``
+CHANGE_BYTES = 512  # the estimated size of a fence's change without its names
 
 Observed = dict[
     str, dict[str | None, model.Position]
@@ -37,7 +37,7 @@ class ActionPurpose(StrEnum):
 
 OWN: Final = frozenset(
     {ActionPurpose.EVENTS, ActionPurpose.ROW, ActionPurpose.ENTRY, ActionPurpose.ONCE}
-)  # never shared by a pack
+)  # never shared by several drafts of a pack
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class CommitDraft:
 
     commit: model.Commit
     consumed: Observed
-    produced: dict[str, list[int]]  # index → which facts of the commit are filed there
-    entries: dict[int, tuple[Entries, Entries]]  # write → the entries that go, and that come
-    doubtful: bool  # what it saw does not fit together: judge it before it is sent
-    own: int = 0  # actions that are its alone
+    produced: dict[str, list[int]]  # index → which facts of the commit are indexed there
+    entries: dict[int, tuple[Entries, Entries]]  # write → the entries to delete, and to add
+    doubtful: bool  # its reads contradict each other: judge it before it is sent
+    own: int = 0  # actions that no other draft shares
     weight: int = 0
 
     def receipt(self, first: model.Position) -> model.Receipt:
@@ -79,12 +79,12 @@ class CommitDraft:
 
     @property
     def indexes(self) -> frozenset[str]:
-        """Every index whose fence it needs."""
+        """Every index whose fence the draft consumes or changes."""
         return frozenset((*self.consumed, *self.produced))
 
     @property
     def places(self) -> list[transport.ItemKey]:
-        """By what it can be judged: the fences that it consumes, and its rows."""
+        """The items that are needed to judge the draft: the fences it consumes, and its rows."""
         fences = [items.fence_place(index) for index in self.consumed]
         return fences + [items.row_place(write.key) for write in self.commit.writes]
 
@@ -94,7 +94,7 @@ class CommitDraft:
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Drafts that land together, in order."""
+    """Drafts in one transaction, in order."""
 
     drafts: tuple[CommitDraft, ...]
 
@@ -107,9 +107,10 @@ class Pack:
         return found
 
     def steps(self, number: int, tx: str, now: float) -> list[PackedAction]:
-        """The transaction, whole events in small index items if that does not make it too large.
+        """The actions of the transaction.
 
-        ``now`` is the service's clock, by which it sweeps keys and absent rows later.
+        Index items contain whole events if that does not make the transaction too large. ``now`` is
+        the service's clock, by which the service deletes keys and absent rows later.
         """
         steps = self._steps(number, tx, now, inline=True)
         if weight(steps) <= transport.TRANSACTION_BYTES_MAX:
@@ -149,10 +150,10 @@ class Pack:
         return steps
 
     def changes(self, number: int) -> Iterator[tuple[transport.UpdateItem, tuple[int, ...]]]:
-        """One change per index that anybody consumes or produces, and the drafts that need it.
+        """One fence change per index that is consumed or produced, and the drafts that need it.
 
-        An index that is only consumed is touched too: ``high`` rises, so that no later writer of
-        it can take a number below the decision that did not see it.
+        The fence of an index that is only consumed is changed, too: its ``high`` increases. So no
+        later transaction can add an event there with a number below this decision.
         """
         firsts = self.firsts(number)
         names = {name for draft in self.drafts for name in (*draft.consumed, *draft.produced)}
@@ -186,7 +187,7 @@ def _row_actions(
         match write:
             case model.Put(_, data, expect, cause):
                 sets |= {"version": first + cause, "data": data}
-                if born := write.born_at(first, model.ABSENT):  # else it keeps its birth
+                if born := write.born_at(first, model.ABSENT):  # else the row keeps its ``born``
                     sets["born"] = born
                 if expect == model.ABSENT:
                     removes = (transport.EXPIRES,)
@@ -218,19 +219,23 @@ def _row_actions(
 
 
 def next_pack(drafts: Sequence[CommitDraft]) -> Pack:
-    """The longest beginning of these drafts that can land together: order is kept that way."""
+    """The longest prefix of these drafts that fits into one transaction; this keeps their order."""
     pack = Pack((drafts[0],))
     for draft in drafts[1:]:
         wider = Pack((*pack.drafts, draft))
-        if not (_fits(wider) and all(compatible(other, draft) for other in pack.drafts)):
+        if not (
+            _is_within_limits(wider) and all(are_compatible(other, draft) for other in pack.drafts)
+        ):
             break
         pack = wider
     return pack
 
 
-def compatible(one: CommitDraft, other: CommitDraft) -> bool:
-    """Whether neither is changed by the other: other rows, other keys; on a shared fence none
-    consumes what the other produces, and what both consume they saw alike.
+def are_compatible(one: CommitDraft, other: CommitDraft) -> bool:
+    """Whether two drafts can share a transaction.
+
+    They must not share a row or an idempotency key. On a shared fence, neither consumes what the
+    other produces, and what both consume they saw at the same position.
     """
     if one.commit.once and other.commit.once and one.commit.once.key == other.commit.once.key:
         return False
@@ -240,10 +245,10 @@ def compatible(one: CommitDraft, other: CommitDraft) -> bool:
         mine, yours = one.consumed[index], other.consumed[index]
         if any(mine[name] != yours[name] for name in mine.keys() & yours.keys()):
             return False
-    return not (_meets(one, other) or _meets(other, one))
+    return not (_conflicts(one, other) or _conflicts(other, one))
 
 
-def _meets(reader: CommitDraft, writer: CommitDraft) -> bool:
+def _conflicts(reader: CommitDraft, writer: CommitDraft) -> bool:
     for index in reader.consumed.keys() & writer.produced.keys():
         types = {writer.commit.facts[ordinal].type for ordinal in writer.produced[index]}
         if None in reader.consumed[index] or types & reader.consumed[index].keys():
@@ -251,8 +256,8 @@ def _meets(reader: CommitDraft, writer: CommitDraft) -> bool:
     return False
 
 
-def _fits(pack: Pack) -> bool:
-    """Whether the pack keeps every limit, counted on the safe side."""
+def _is_within_limits(pack: Pack) -> bool:
+    """Whether the pack is within every limit, by an upper estimate."""
     bytes_ = sum(draft.weight for draft in pack.drafts)
     slots = 1 + bytes_ // items.ITEM_BYTES_MAX
     fences = len(frozenset().union(*(draft.indexes for draft in pack.drafts)))
@@ -265,7 +270,7 @@ def _fits(pack: Pack) -> bool:
 
 
 def weight(steps: Iterable[PackedAction]) -> int:
-    """Bytes of a transaction, on the safe side."""
+    """The bytes of a transaction, at most."""
     return sum(_action_size(step.action) for step in steps)
 
 
@@ -280,11 +285,11 @@ def _action_size(action: transport.Action) -> int:
             return CHANGE_BYTES + len(place.pk.encode()) + names + items.size(dict(sets))
 
 
-# ── for people ────────────────────────────────────────────────────────────────────────────────────
+# ── text for people ───────────────────────────────────────────────────────────────────────────────
 
 
 def describe(steps: Iterable[PackedAction]) -> list[str]:
-    """What a transaction does to indexes and fences, in words."""
+    """Describe in words what a transaction does to indexes and fences."""
     return [line for step in steps if (line := _line(step)) is not None]
 
 

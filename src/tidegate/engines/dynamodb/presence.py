@@ -1,16 +1,16 @@
-"""Being there: leases in one item, and eras that keep out whoever lost his.
+"""Presence on DynamoDB: leases in one item, and eras that stop a process whose lease expired.
 
-    presence  -    register   token → until when it is counted; who is alone, and until when; era
+    item presence/-   register: token → when its lease ends; which token is alone, until when; era
 
     joined ──renewed──▶ joined ──left, or not renewed in time──▶ not counted
-    nobody counted ──alone, in a new era──▶ nobody joins ──left──▶ free
-                                              └─not renewed──▶ the next one begins a new era
+    none counted ──alone, in a new era──▶ none can join ──left──▶ free
+                                            └─not renewed──▶ the next process begins a new era
 
-The register is changed as a whole, by equality on what was read. Times are those of the processes'
-own clocks; counted means ``until > now``, at equality it is over, as with the kernel's leases. So a
-process that stood still for long, or whose clock is wrong, may be taken for dead. That costs its
-manners and no rows: an era stands on the counter, too, from which commits take their numbers, and a
-store takes none in another era than the one in which it was opened (ADR-0014).
+The register is replaced as a whole, if it has not changed since it was read. Times are from the
+processes' own clocks. A lease is valid while ``until > now``; at equality it has expired, as with
+the kernel's leases. So a process that was paused for long, or whose clock is wrong, may count as
+dead while it runs. That cannot damage rows: the era is also on the counter from which commits take
+their numbers, and a store takes no number in another era than the one it was opened in (ADR-0014).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import msgspec
 from tidegate import decoders
 from tidegate.engines.dynamodb import items, store, transport as dynamodb_transport
 from tidegate.engines.dynamodb.pace import RetryPace
-from tidegate.engines.presence import being_made_anew, open_elsewhere
+from tidegate.engines.presence import open_elsewhere, rebuild_running
 from tidegate.errors import InvalidInput, StoreUnavailable, TidegateError
 
 _logger = logging.getLogger(__name__)
@@ -40,44 +40,54 @@ COUNTED_MAX = 1_000
 CHANGES_MAX = 100
 RENEWALS_PER_LEASE = 3
 LEASE_SECONDS_MAX = 3_600.0
-LEAVE_SECONDS_MAX = 2.0  # how long leaving is tried; then the lease runs out by itself
+LEAVE_SECONDS_MAX = 2.0  # how long to try to leave; after that the lease expires by itself
 
 
 class Register(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Who has the log open, and until when that holds unless it is renewed."""
+    """Which processes have the log open, and when their leases end unless renewed."""
 
     counted: Mapping[str, datetime] = {}
     alone: tuple[str, datetime] | None = None
     era: int = 0
 
-    def pruned(self, now: datetime) -> Register:
-        """Without those whose time is over."""
+    def drop_expired(self, now: datetime) -> Register:
+        """The register without expired leases."""
         counted = {token: until for token, until in self.counted.items() if until > now}
         alone = self.alone if self.alone is not None and self.alone[1] > now else None
         return Register(counted, alone, self.era)
 
-    def joined(self, token: str, until: datetime, now: datetime) -> Register:
-        """With one more. Raises: StoreRefused: one is alone. StoreUnavailable: too many."""
-        live = self.pruned(now)
+    def join(self, token: str, until: datetime, now: datetime) -> Register:
+        """The register with one process more.
+
+        Raises:
+            StoreRefused: a process is alone with the log. StoreUnavailable: there are too many.
+        """
+        live = self.drop_expired(now)
         if live.alone is not None:
-            raise being_made_anew()
+            raise rebuild_running()
         if len(live.counted) >= COUNTED_MAX:
             raise StoreUnavailable(f"{COUNTED_MAX} processes have the log open, which is the most")
         return msgspec.structs.replace(live, counted={**live.counted, token: until})
 
-    def taken(self, token: str, until: datetime, now: datetime, lease: float) -> Register:
-        """With this one alone. Raises: StoreRefused: somebody is there."""
-        live = self.pruned(now)
+    def take_alone(self, token: str, until: datetime, now: datetime, lease: float) -> Register:
+        """The register with this process alone.
+
+        Raises:
+            StoreRefused: another process has the log open.
+        """
+        live = self.drop_expired(now)
         if live.alone is not None:
-            raise being_made_anew()
+            raise rebuild_running()
         if live.counted:
             raise open_elsewhere(f" (one that was killed counts for {lease:g} s)")
         return Register(alone=(token, until), era=self.era)
 
     def has(self, token: str) -> bool:
+        """Whether the process is registered, alone or with others."""
         return token in self.counted or (self.alone is not None and self.alone[0] == token)
 
-    def without(self, token: str) -> Register:
+    def remove(self, token: str) -> Register:
+        """The register without this process."""
         counted = {other: until for other, until in self.counted.items() if other != token}
         is_alone = self.alone is not None and self.alone[0] == token
         return Register(counted, None if is_alone else self.alone, self.era)
@@ -88,52 +98,59 @@ _decoder = decoders.build(Register)
 
 
 class Presence:
-    """One process's place in the register of one table."""
+    """The entry of one process in the register of a table."""
 
     def __init__(
         self, transport: dynamodb_transport.Transport, pace: RetryPace, *, alone: bool, lease: float
     ) -> None:
-        """Raises: InvalidInput: nobody could renew such a lease."""
+        """Raises: InvalidInput: the length of the lease is not valid."""
         if not 0 < lease <= LEASE_SECONDS_MAX:
             raise InvalidInput(f"a lease lasts up to {LEASE_SECONDS_MAX:g} s, found {lease!r}")
         self._transport = transport
         self._pace = pace
         self._is_alone = alone
         self._lease = lease
-        self._token = pace.fresh()
+        self._token = pace.new_id()
         self._era = 0
         self._over = Event()
 
     def enter(self) -> None:
-        """Raises: StoreRefused: others are there. StoreUnavailable."""
-        self._era = self._change(self._entered).era
+        """Register this process.
+
+        Raises:
+            StoreRefused: other processes do not allow it. StoreUnavailable.
+        """
+        self._era = self._update(self._add_self).era
 
     def keep(self) -> None:
-        """Renew until told to stop. A try that fails is followed by the next one."""
+        """Renew the lease until ``leave``. A failed renewal is retried at the next turn."""
         while not self._over.wait(self._lease / RENEWALS_PER_LEASE):
             try:
-                self._change(self._renewed)
+                self._update(self._renew_self)
             except TidegateError:
-                continue  # no answer in time; should the lease lapse, the era keeps us out
+                continue  # if the lease expires before the next try, the era protects the rows
 
     def leave(self) -> None:
-        """Stop renewing, and be counted no more, if the table answers soon."""
+        """Stop renewing, and remove this process from the register if the table responds soon."""
         self._over.set()
         try:
-            self._change(lambda register: register.without(self._token), LEAVE_SECONDS_MAX)
+            self._update(lambda register: register.remove(self._token), LEAVE_SECONDS_MAX)
         except TidegateError:
-            return  # the lease runs out
+            return  # the lease will expire
 
-    def _entered(self, register: Register) -> Register:
+    def _add_self(self, register: Register) -> Register:
         if register.has(self._token):
-            return register  # by a request of ours whose answer was lost
+            return register  # an earlier request, whose response was lost, was applied
         now, until = self._times()
         if self._is_alone:
-            return register.taken(self._token, until, now, self._lease)
-        return register.joined(self._token, until, now)
+            return register.take_alone(self._token, until, now, self._lease)
+        return register.join(self._token, until, now)
 
-    def _renewed(self, register: Register) -> Register:
-        """In the era in which we came nobody was alone but us; in another one we are out."""
+    def _renew_self(self, register: Register) -> Register:
+        """The register with our lease renewed; unchanged if the era is not ours any more.
+
+        As long as the era is ours, no other process has been alone with the log since we joined.
+        """
         if register.era != self._era:
             self._over.set()
             _logger.warning("the lease on the log lapsed, and its rows were rebuilt: start again")
@@ -148,12 +165,16 @@ class Presence:
         now = datetime.fromtimestamp(time.time(), UTC)
         return now, now + timedelta(seconds=self._lease)
 
-    def _change(
+    def _update(
         self, rule: Callable[[Register], Register], seconds_max: float | None = None
     ) -> Register:
-        """Bring the register to what a rule makes of it. Raises: what the rule does."""
+        """Replace the register by the result of the rule, and return that.
+
+        Raises:
+            StoreUnavailable: other processes kept changing the register. All that the rule raises.
+        """
         for waits in range(CHANGES_MAX):
-            found = self._pace.persist(
+            found = self._pace.retry(
                 partial(self._transport.get, [PRESENCE, items.COUNTER]), seconds_max
             )
             item = found.get(PRESENCE, {})
@@ -174,27 +195,29 @@ class Presence:
             actions.append(
                 dynamodb_transport.UpdateItem(PRESENCE, equal, sets={REGISTER: _encode(new)})
             )
-            send = partial(self._transport.transact, actions, self._pace.fresh())
+            send = partial(self._transport.transact, actions, self._pace.new_id())
             try:
-                self._pace.persist(send, seconds_max)
+                self._pace.retry(send, seconds_max)
             except dynamodb_transport.Cancelled:
                 self._pace.wait(waits)
             else:
                 return new
-        raise StoreUnavailable(f"who has the log open changed {CHANGES_MAX} times meanwhile")
+        raise StoreUnavailable(f"the register of open processes changed at {CHANGES_MAX} attempts")
 
 
 def _begins_era(old: Register, new: Register) -> bool:
-    """Whether somebody is alone now who was not, or one who was alone is left behind, and may not
-    know it. One who leaves by himself is through with the rows.
+    """Whether the change must begin a new era.
+
+    It must if a process is alone that was not before, or if the one that was alone has lost its
+    lease without knowing it. One that left by itself writes no more rows.
     """
     was, now = old.alone and old.alone[0], new.alone and new.alone[0]
     return was != now and bool(now or new.counted)
 
 
 @contextmanager
-def leased(url: str, alone: bool, lease: float) -> Iterator[None]:
-    """Be in the register while the block lasts. Raises: StoreRefused, StoreUnavailable."""
+def hold_lease(url: str, alone: bool, lease: float) -> Iterator[None]:
+    """Register this process during the block. Raises: StoreRefused, StoreUnavailable."""
     pace = RetryPace()
     with closing(store.open_table(url, pace)) as transport:
         presence = Presence(transport, pace, alone=alone, lease=lease)

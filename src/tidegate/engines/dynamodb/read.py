@@ -1,8 +1,8 @@
-"""Decision reads: events by index, complete as of a fence that was observed with or before them.
+"""Reads of events by index, complete as of a fence that was read with them or before them.
 
-A fence says how many events of each type there are up to which position. Index items are immutable,
-and a transaction's items may show one by one; so what a query returns can be short, never long, and
-is accepted exactly when the counts agree. What lies above the fence is left for the next read.
+A fence holds how many events of each type there are, and up to which position. Index items never
+change, but the items of one transaction may become visible one by one. So a query can miss events,
+and is repeated until the counts agree. Events above the fence are ignored until the next read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Consumed = dict[str, set[str | None]]  # index → types wanted of it; None: any
 
 @dataclass(slots=True)
 class IndexRead:
-    """What was read: the fence of each index, and the events that it vouches for."""
+    """The fence of each index that was read, and the events up to it."""
 
     fences: dict[str, dynamodb_items.Fence] = field(default_factory=dict)
     events: dict[model.Position, model.Event] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class IndexRead:
 
 
 class IndexReader:
-    """The read side of a store."""
+    """Reads the events of a store by query."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class IndexReader:
         self._hints = hints
         self._log = log
         self._drafter = draft.Drafter(schema)
-        self._rules: rules.Rules = {}  # of types that are not ours
+        self._rules: rules.Rules = {}  # of types that this version does not know
 
     def read(
         self,
@@ -80,8 +80,8 @@ class IndexReader:
         watched = self._consumed(guard) if guard is not None and guarded else {}
         upto = model.POSITION_MAX
         if (limit is not None or after) and len(consumed) > 1:
-            upto = self._seal(sorted(consumed))
-        found = self._indexed(consumed, watched)
+            upto = self._raise_high(sorted(consumed))
+        found = self._read_indexes(consumed, watched)
         matching = sorted(
             (
                 event
@@ -96,16 +96,16 @@ class IndexReader:
         if events:
             return model.EventPage(events, model.Boundary(query, found.observed(consumed)))
         return model.EventPage(
-            events, model.Boundary(query, found.observed(_joined(consumed, watched)), guard)
+            events, model.Boundary(query, found.observed(_merge(consumed, watched)), guard)
         )
 
     def _matches(self, query: model.Query, event: model.Event) -> bool:
         vocabulary = self._schema.vocabulary
-        filed = None if event.type in vocabulary.types else self._filed(event)
+        filed = None if event.type in vocabulary.types else self._index_names(event)
         return any(vocabulary.matches(clause, event, filed) for clause in query.clauses)
 
-    def _filed(self, event: model.Event) -> tuple[str, ...]:
-        """The indexes of an event of a newer program, by the rule that it left in the table."""
+    def _index_names(self, event: model.Event) -> tuple[str, ...]:
+        """The index names of an event of an unknown type, by the rule stored in the table."""
         if event.type not in self._rules:
             self._rules = rules.stored_rules(self._transport, self._pace)
         return tuple(self._rules[event.type].names(event.tags))
@@ -117,71 +117,72 @@ class IndexReader:
                 consumed.setdefault(index, set()).add(type_name)
         return consumed
 
-    def _seal(self, names: list[str]) -> model.Position:
-        """Make a page over several indexes a prefix of the order; return how far it reaches.
+    def _raise_high(self, names: list[str]) -> model.Position:
+        """Make sure that no event can be added below a position, and return that position.
 
-        A writer that took its number long ago may still land below events that we return, under
-        another index: whoever then reads on from our last event would never see it. So ``high`` of
-        every index is raised to the number of the newest event of any of them, as a commit that
-        consumed it would: such a writer is refused there, and takes a new number.
+        A writer that took its number long ago may still add an event to one index below the events
+        that we return from another. A caller that continues after our last event would miss it. So
+        the ``high`` of every index is raised to the number of the newest event in any of them, as a
+        commit that consumes the index would do. Such a writer then fails and takes a new number.
 
         Raises:
-            StoreUnavailable: others write there all the time. StoreRefused: we may not write.
+            StoreUnavailable: other processes kept writing there.
+            StoreRefused: we have no permission to write.
         """
         for waits in range(READS_MAX):
-            fences = self._cut(names)
+            fences = self._read_fences(names)
             newest = max(fence.position(None) for fence in fences.values()) // dynamodb_items.SPAN
-            behind = [name for name, fence in fences.items() if fence.high < newest]
-            if not behind:
+            lower = [name for name, fence in fences.items() if fence.high < newest]
+            if not lower:
                 return (newest + 1) * dynamodb_items.SPAN - 1
             raised = [
                 dynamodb_transport.UpdateItem(
                     dynamodb_items.fence_place(name), below={"high": newest}, sets={"high": newest}
                 )
-                for name in behind
+                for name in lower
             ]
             try:
-                self._pace.persist(partial(self._transport.transact, raised, self._pace.fresh()))
-            except dynamodb_transport.Cancelled:  # a commit did so for us, or touches them just now
+                self._pace.retry(partial(self._transport.transact, raised, self._pace.new_id()))
+            except dynamodb_transport.Cancelled:  # a commit has raised it, or is writing there now
                 self._pace.wait(waits, READ_WAIT_SECONDS_FIRST, READ_WAIT_SECONDS_MAX)
             else:
                 return (newest + 1) * dynamodb_items.SPAN - 1
-        raise StoreUnavailable(f"indexes moved at each of {READS_MAX} reads: {', '.join(names)}")
+        raise StoreUnavailable(f"indexes changed at each of {READS_MAX} reads: {', '.join(names)}")
 
-    def _indexed(self, consumed: Consumed, watched: Consumed) -> IndexRead:
-        """Read the indexes of ``consumed``; of those only watched, the fences alone.
+    def _read_indexes(self, consumed: Consumed, watched: Consumed) -> IndexRead:
+        """Read the indexes of ``consumed``, and only the fences of the others in ``watched``.
 
         Raises:
-            StoreUnavailable: an index does not become complete.
+            StoreUnavailable: an index did not become complete.
         """
-        names = sorted(_joined(consumed, watched))
+        names = sorted(_merge(consumed, watched))
         found = IndexRead()
         if len(names) != 1 or not consumed:
-            found.fences = self._cut(names)
+            found.fences = self._read_fences(names)
         pending = sorted(consumed)
         for waits in range(READS_MAX):
-            pending = [index for index in pending if not self._complete(index, consumed, found)]
+            pending = [index for index in pending if not self._read_index(index, consumed, found)]
             if not pending:
                 return found
             self._pace.wait(waits, READ_WAIT_SECONDS_FIRST, READ_WAIT_SECONDS_MAX)
         raise StoreUnavailable(f"index {pending[0]} is not complete after {READS_MAX} reads")
 
-    def _cut(self, names: list[str]) -> dict[str, dynamodb_items.Fence]:
-        """All fences as of one moment, before any of their events is read."""
+    def _read_fences(self, names: list[str]) -> dict[str, dynamodb_items.Fence]:
+        """Read all fences as of one moment, before any of their events is read."""
         model.at_most("indexes of a query", len(names), dynamodb_transport.ITEMS_MAX)
         if not names:
             return {}
         places = {dynamodb_items.fence_place(name): name for name in names}
-        found = self._pace.persist(partial(self._transport.get, list(places), together=True))
+        found = self._pace.retry(partial(self._transport.get, list(places), together=True))
         for place, item in found.items():
             self._hints.note(place, item)
         return {name: dynamodb_items.Fence(found.get(place, {})) for place, name in places.items()}
 
-    def _complete(self, index: str, consumed: Consumed, found: IndexRead) -> bool:
-        """Read one index; keep its events and say True if they are all there.
+    def _read_index(self, index: str, consumed: Consumed, found: IndexRead) -> bool:
+        """Read one index. If its events are complete, keep them and return True.
 
-        An index that stands alone brings its fence along; the fence of a read that came out
-        short judges the next one, so that it was surely observed before those events.
+        If it is the only index, its fence comes with the query. If events were missing, the next
+        try uses the same fence again: that one was certainly read before the new events.
         """
         items = list(self._items(index))
         fence = dynamodb_items.Fence()
@@ -191,7 +192,7 @@ class IndexReader:
         fence = found.fences.setdefault(index, fence)
         events = self._events(items)
         types = consumed[index]
-        if not all(self._agrees(fence, name, events) for name in types):
+        if not all(self._is_complete(fence, name, events) for name in types):
             return False
         found.events.update(
             (event.position, event)
@@ -204,10 +205,10 @@ class IndexReader:
         )
         return True
 
-    def _agrees(
+    def _is_complete(
         self, fence: dynamodb_items.Fence, name: str | None, events: Iterable[model.Event]
     ) -> bool:
-        """Whether as many events of a type are there, up to the fence, as it has counted."""
+        """Whether the number of events of a type up to the fence is the one in the fence."""
         newest = fence.position(name)
         there = sum(e.position <= newest and name in (None, e.type) for e in events)
         return there == fence.count(name)
@@ -215,7 +216,7 @@ class IndexReader:
     def _items(self, index: str) -> Iterator[dynamodb_transport.Item]:
         start: str | None = None
         while True:
-            page = self._pace.persist(
+            page = self._pace.retry(
                 partial(self._transport.query, dynamodb_items.index_partition(index), start=start)
             )
             yield from page.items
@@ -233,5 +234,5 @@ class IndexReader:
         return events + self._log.events_at(elsewhere) if elsewhere else events
 
 
-def _joined(one: Consumed, other: Consumed) -> Consumed:
+def _merge(one: Consumed, other: Consumed) -> Consumed:
     return {index: one.get(index, set()) | other.get(index, set()) for index in (*one, *other)}

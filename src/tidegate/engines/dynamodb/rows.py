@@ -1,4 +1,4 @@
-"""Rows: by key, in order of their ids or of an index, and the rebuild of a whole collection."""
+"""Reads rows by key, by id order or by index, and replaces the rows of a collection."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tidegate.errors import Invalid, StoreUnavailable, TooLarge
 from tidegate.kernel import model, store
 from tidegate.kernel.collections import SEPARATOR, least_above
 
-RANGES_MAX = 10  # how often an index is read again because a row moved in it meanwhile
+RANGES_MAX = 10  # how often a range is read if rows change their place in the index meanwhile
 PAGE_ITEMS_MIN, PAGE_ITEMS_MAX = 16, 1_000
 
 
 class Rows:
-    """The records of one table."""
+    """The rows of one table."""
 
     def __init__(
         self,
@@ -35,23 +35,23 @@ class Rows:
         for key in keys:
             self._schema.collection(key.collection)
         places = list(
-            dict.fromkeys(dynamodb_items.row_place(key) for key in keys if _storable(key.id))
+            dict.fromkeys(dynamodb_items.row_place(key) for key in keys if _is_storable(key.id))
         )
-        found = self._cuts(places)
+        found = self._fetch(places)
         return tuple(
             dynamodb_items.row_record(key.collection, found.get(dynamodb_items.row_place(key), {}))
             for key in keys
         )
 
-    def _cuts(
+    def _fetch(
         self, places: list[dynamodb_transport.ItemKey]
     ) -> dict[dynamodb_transport.ItemKey, dynamodb_transport.Item]:
-        """Items, as many as the service cuts at once as of one moment. Raises: StoreUnavailable."""
+        """Items; each 100 of them are from one moment. Raises: StoreUnavailable."""
         found: dict[dynamodb_transport.ItemKey, dynamodb_transport.Item] = {}
         for start in range(0, len(places), dynamodb_transport.ITEMS_MAX):
             asked = places[start : start + dynamodb_transport.ITEMS_MAX]
             together = len(places) > 1
-            found |= self._pace.persist(partial(self._transport.get, asked, together=together))
+            found |= self._pace.retry(partial(self._transport.get, asked, together=together))
         return found
 
     def range(
@@ -76,13 +76,13 @@ class Rows:
             entries, found = self._by_index(collection, index, prefix, after, limit, descending)
             if len(found) == len(entries):
                 return found
-            self._pace.wait(waits)  # a row moved while we read
-        raise StoreUnavailable(f"{collection}.{index} moved at each of {RANGES_MAX} reads")
+            self._pace.wait(waits)  # a row changed between the two reads
+        raise StoreUnavailable(f"{collection}.{index} changed at each of {RANGES_MAX} reads")
 
     def _by_index(
         self, collection: str, index: str, prefix: str, after: str, limit: int, descending: bool
     ) -> tuple[list[dynamodb_transport.Item], tuple[model.Record, ...]]:
-        """Entries of an index, and the rows that still have them; fewer if some moved meanwhile."""
+        """Entries of an index, and those rows that still have them."""
         declared = self._schema.collection(collection)
         items = self._items(
             dynamodb_items.entry_partition(collection, index), prefix, after, limit, descending
@@ -92,7 +92,7 @@ class Rows:
             dynamodb_items.row_place(model.Key(collection, dynamodb_items.text(item, "id")))
             for item in entries
         ]
-        found = self._pace.persist(partial(self._transport.get, places)) if places else {}
+        found = self._pace.retry(partial(self._transport.get, places)) if places else {}
         rows = [dynamodb_items.row_record(collection, found.get(place, {})) for place in places]
         return entries, tuple(
             row
@@ -105,19 +105,19 @@ class Rows:
     def _items(
         self, pk: str, prefix: str, after: str, limit: int, descending: bool = False
     ) -> Iterator[dynamodb_transport.Item]:
-        """Items of a partition that begin with the prefix and come after a key, in order."""
+        """Yield items of a partition whose keys start with the prefix and come after ``after``."""
         low, high = prefix, least_above(prefix)
         if after and descending:
             high = after if high is None else min(after, high)
         elif after:
             low = max(low, after)
         if high is not None and high < low:
-            return  # the service takes no such bounds
+            return  # the service refuses such bounds
         start: str | None = None
         limit = min(max(limit + 1, PAGE_ITEMS_MIN), PAGE_ITEMS_MAX)
         query = partial(self._transport.query, pk, low=low, high=high, descending=descending)
         while True:
-            page = self._pace.persist(partial(query, start=start, limit=limit))
+            page = self._pace.retry(partial(query, start=start, limit=limit))
             for item in page.items:
                 if (
                     dynamodb_items.text(item, dynamodb_transport.SK).startswith(prefix)
@@ -129,7 +129,7 @@ class Rows:
                 return
 
     def restore(self, collection: str, records: Iterable[model.Record]) -> None:
-        """Replace all rows of a collection, in batches: no reader may depend on it meanwhile."""
+        """Replace all rows of a collection, in batches. Nothing may read them meanwhile."""
         declared = self._schema.collection(collection)
         partitions = [dynamodb_items.row_partition(collection)]
         partitions += [
@@ -156,13 +156,13 @@ class Rows:
 
 
 class OverwriteBatch:
-    """Unconditional actions, sent as many at once as the service takes, in one era."""
+    """Sends unconditional actions in large transactions, which fail if the era has changed."""
 
     def __init__(self, transport: dynamodb_transport.Transport, pace: RetryPace, era: int) -> None:
         self._transport = transport
         self._pace = pace
         self._fence: list[dynamodb_transport.Action] = []
-        if era:  # else nobody was ever alone, and there is nothing to demand
+        if era:  # era 0 has no attribute yet, so there is nothing to compare
             self._fence.append(
                 dynamodb_transport.UpdateItem(
                     dynamodb_items.COUNTER,
@@ -186,14 +186,14 @@ class OverwriteBatch:
     def flush(self) -> None:
         if self._actions:
             actions = [*self._fence, *self._actions]
-            self._pace.persist(
-                partial(dynamodb_transport.overwrite, self._transport, actions, self._pace.fresh())
+            self._pace.retry(
+                partial(dynamodb_transport.overwrite, self._transport, actions, self._pace.new_id())
             )
         self._actions, self._bytes = [], 0
 
 
-def _storable(id_: str) -> bool:
-    """Whether a row can have this id at all; the service refuses to look for others."""
+def _is_storable(id_: str) -> bool:
+    """Whether a row can have this id. The service refuses look-ups of other ids."""
     try:
         model.check_text("a row id", id_, model.ID_BYTES_MAX)
     except (Invalid, TooLarge):

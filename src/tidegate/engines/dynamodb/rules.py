@@ -1,7 +1,8 @@
-"""By which rule the events of each type were filed, remembered in the table.
+"""The rule by which the events of each type are indexed, stored in the table.
 
-Fences and index items are written with the events and never again; so a type whose events would be
-filed otherwise under today's definitions cannot be read by them, and the store refuses to open.
+Fences and index items are written with the events and never again. If today's rule would index
+existing events of a type differently, reads by that rule would miss them. So the store then refuses
+to open.
 """
 
 from __future__ import annotations
@@ -30,47 +31,47 @@ _encode = msgspec.json.Encoder(order="deterministic").encode
 _decoder = decoders.build(Rules)
 
 
-def settle_rules(
+def update_rules(
     transport: dynamodb_transport.Transport, pace: RetryPace, vocabulary: Vocabulary, log: SlotLog
 ) -> None:
-    """Remember the rule of each new type, and see that the others still file events as they did.
+    """Store the rule of each new type, and check that changed rules still fit existing events.
 
     Raises:
-        StoreRefused: a type has events that today's rule would file otherwise.
-        StoreUnavailable: others change the rules all the time.
+        StoreRefused: today's rule would index existing events of a type differently.
+        StoreUnavailable: other processes kept changing the rules.
     """
     today = {name: vocabulary.index_rule(name) for name in vocabulary.types}
     for waits in range(CHANGES_MAX):
-        found = pace.persist(partial(transport.get, [RULES])).get(RULES, {})
+        found = pace.retry(partial(transport.get, [RULES])).get(RULES, {})
         old = _decoder.decode(items.blob(found, "rules")) if found else {}
         changed = {
             name: (old[name], rule) for name, rule in today.items() if old.get(name, rule) != rule
         }
         if changed:
             _refuse_reindexing(changed, log.scan())
-        if old | today == old or _remembered(transport, pace, found, old | today):
+        if old | today == old or _store_rules(transport, pace, found, old | today):
             return
         pace.wait(waits)
-    raise StoreUnavailable(f"the rules of the table changed {CHANGES_MAX} times meanwhile")
+    raise StoreUnavailable(f"the rules of the table changed at {CHANGES_MAX} attempts")
 
 
 def stored_rules(transport: dynamodb_transport.Transport, pace: RetryPace) -> Rules:
-    """The rule of every type that any program declared so far."""
-    found = pace.persist(partial(transport.get, [RULES])).get(RULES)
+    """The stored rule of every type that any version has declared."""
+    found = pace.retry(partial(transport.get, [RULES])).get(RULES)
     return _decoder.decode(items.blob(found, "rules")) if found else {}
 
 
-def _remembered(
+def _store_rules(
     transport: dynamodb_transport.Transport,
     pace: RetryPace,
     found: dynamodb_transport.Item,
     rules: Rules,
 ) -> bool:
-    """Write the rules down, unless somebody else did so since we looked."""
+    """Store the rules; False if another process has changed them since they were read."""
     equal = {"rules": found.get("rules")}
     change = dynamodb_transport.UpdateItem(RULES, equal, sets={"rules": _encode(rules)})
     try:
-        pace.persist(partial(transport.transact, [change], pace.fresh()))
+        pace.retry(partial(transport.transact, [change], pace.new_id()))
     except dynamodb_transport.Cancelled:
         return False
     return True

@@ -1,4 +1,4 @@
-"""The kernel's store on one DynamoDB table: fences guard decisions, slots order the log."""
+"""The kernel's ``Store`` on one DynamoDB table: fences guard decisions, slots order the log."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.kernel import model, store
 
 
 class DynamoStore:
-    """A handle on one log and its rows. Threads may share it; it starts none."""
+    """A handle on one log and its rows. Threads may share it; it starts no thread."""
 
     pack_cost_max: ClassVar[int] = dynamodb_transport.ITEMS_MAX
 
@@ -36,19 +36,19 @@ class DynamoStore:
         sleep: Callable[[float], None] = time.sleep,
         random: Random | None = None,
     ) -> None:
-        """Opens the table, and makes it if it is missing; a ``transport`` brings its own.
+        """Open the table, and create it if it does not exist. A ``transport`` has its own table.
 
         Raises:
-            StoreRefused: the table is not ours, holds a log of another format, or events that
-                today's types would file otherwise. StoreUnavailable: it does not answer.
+            StoreRefused: the table is not ours, holds a log of another format, or holds events that
+                today's types would index differently.
+            StoreUnavailable: the service does not respond.
         """
         self.schema = schema
         pace = RetryPace(clock, sleep, random)
-        self._transport = transport or _opened(table, region, endpoint, pace)
+        self._transport = transport or _open(table, region, endpoint, pace)
         counter = _check_counter(self._transport, pace)
-        era = items.integer(
-            counter, items.ERA
-        )  # what is read from now on may be written back in this era
+        # Read before anything else: what is read later may be written only in this era.
+        era = items.integer(counter, items.ERA)
         hints = FenceHints()
         log = SlotLog(self._transport, pace)
         self._pace = pace
@@ -56,16 +56,16 @@ class DynamoStore:
         self._reader = IndexReader(self._transport, schema, pace, hints, log)
         self._writer = DynamoWriter(self._transport, schema, pace, hints, era)
         self._rows = rows.Rows(self._transport, schema, pace, era)
-        rules.settle_rules(self._transport, pace, schema.vocabulary, log)
+        rules.update_rules(self._transport, pace, schema.vocabulary, log)
 
     @classmethod
     def from_url(cls, url: str, schema: store.Schema) -> DynamoStore:
-        """Open ``dynamodb://table?region=…&endpoint=…``; both may be left to the environment.
+        """Open ``dynamodb://table?region=…&endpoint=…``; without them boto3's environment decides.
 
         Raises:
             InvalidInput: the URL has another form.
         """
-        table, region, endpoint = _named(url)
+        table, region, endpoint = _parse_url(url)
         return cls(table, schema, region=region, endpoint=endpoint)
 
     def read(
@@ -102,10 +102,10 @@ class DynamoStore:
         try:
             model.check_text("an idempotency key", key, model.ONCE_KEY_BYTES_MAX)
         except TidegateError:
-            return None  # no commit can have had it
+            return None  # no commit can have such a key
         place = items.once_place(key)
-        # Ordered with transactions: a copy of the commit that is just landing is not missed.
-        found = self._pace.persist(partial(self._transport.get, [place], together=True))
+        # Serialized with transactions, so that a commit that is being applied is not missed.
+        found = self._pace.retry(partial(self._transport.get, [place], together=True))
         return items.once_receipt(found[place]) if place in found else None
 
     def head(self) -> model.Position:
@@ -116,7 +116,7 @@ class DynamoStore:
         return model.EventPage(self._log.feed(after, limit) if limit > 0 else ())
 
     def restore(self, collection: str, records: Iterable[model.Record]) -> None:
-        """Not atomic here: for the start of a process, before anyone reads the collection."""
+        """Not atomic on this engine: call it at start, before anything reads the collection."""
         self._rows.restore(collection, records)
 
     def close(self) -> None:
@@ -124,11 +124,15 @@ class DynamoStore:
 
 
 def open_table(url: str, pace: RetryPace) -> dynamodb_transport.Transport:
-    """The table that a URL names, made if it is missing. Raises: InvalidInput, StoreRefused."""
-    return _opened(*_named(url), pace)
+    """Open the table of a URL, and create it if it does not exist.
+
+    Raises:
+        InvalidInput, StoreRefused.
+    """
+    return _open(*_parse_url(url), pace)
 
 
-def _opened(
+def _open(
     table: str, region: str | None, endpoint: str | None, pace: RetryPace
 ) -> dynamodb_transport.Transport:
     transport = client.BotoTransport(table, region=region, endpoint=endpoint)
@@ -136,14 +140,14 @@ def _opened(
     return transport
 
 
-def _named(url: str) -> tuple[str, str | None, str | None]:
-    """The table, region and endpoint in a URL. Raises: InvalidInput."""
+def _parse_url(url: str) -> tuple[str, str | None, str | None]:
+    """Parse the table, region and endpoint of a URL. Raises: InvalidInput."""
     parts = urlsplit(url)
     given = parse_qs(parts.query, keep_blank_values=True)
     if parts.scheme != "dynamodb" or not parts.netloc or parts.path.strip("/"):
         raise InvalidInput(f"{url!r} is not dynamodb://table?region=…&endpoint=…", field="url")
     if unknown := sorted(set(given) - {"region", "endpoint"}):
-        raise InvalidInput(f"{url!r} says {unknown}, which means nothing here", field="url")
+        raise InvalidInput(f"{url!r} has the unknown parameters {unknown}", field="url")
     region, endpoint = (given.get(name, [None])[-1] for name in ("region", "endpoint"))
     return unquote(parts.netloc), region, endpoint
 
@@ -151,12 +155,12 @@ def _named(url: str) -> tuple[str, str | None, str | None]:
 def _check_counter(
     transport: dynamodb_transport.Transport, pace: RetryPace
 ) -> dynamodb_transport.Item:
-    """Read the counter of a log of our format; mark a new log with the format.
+    """Check the log's format, mark a new log with ours, and return the counter's item.
 
     Raises:
         StoreRefused: the log has another format.
     """
-    found = pace.persist(partial(transport.get, [items.COUNTER, items.FORMAT]))
+    found = pace.retry(partial(transport.get, [items.COUNTER, items.FORMAT]))
     counter = found.get(items.COUNTER, {})
     mark = found.get(items.FORMAT)
     if mark is None and not items.integer(counter, items.COUNT_ATTRIBUTE):
@@ -165,7 +169,7 @@ def _check_counter(
             dynamodb_transport.SK: items.FORMAT.sk,
             items.FORMAT_ATTRIBUTE: store.LOG_FORMAT,
         }
-        mark = pace.persist(partial(transport.put_absent, mark)) or mark
+        mark = pace.retry(partial(transport.put_absent, mark)) or mark
     store.check_format(
         1 if mark is None else items.integer(mark, items.FORMAT_ATTRIBUTE)
     )  # format 1 had no mark

@@ -1,16 +1,17 @@
-"""The seam between this engine and DynamoDB: five calls on one table, and what can come of them.
+"""The interface between this engine and DynamoDB: five calls on one table, and their outcomes.
 
-    get         items by place, read strongly, on request as one atomic cut
-    query       one page of a partition in order, read strongly
-    increment   the next number of a counter, if it is as demanded
-    put_absent  a put where there is nothing yet
+    get         items by key, strongly consistent, optionally all as of one moment
+    query       one page of a partition in order, strongly consistent
+    increment   the next number of a counter, if its item fulfils a condition
+    put_absent  a put where there is no item yet
     transact    several actions, all or nothing
 
-and the service's clock, as its last answer told it.
+and the service's clock, from its last response.
 
-The engine above speaks in plain items and structured actions; expressions, attribute types and
-error codes end here. Nothing is retried here: the engine owns every retry, because only it knows
-what may be sent twice. Tests put faults, or a table with torn visibility, behind this seam.
+The engine above uses plain items and structured actions; expressions, attribute types and error
+codes stay below. Nothing is retried here, because only the engine knows what is safe to send twice.
+Tests replace this interface by one with faults, or by a table that shows a transaction's items one
+by one.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ Item = dict[str, Value]
 
 PK: Final = "pk"
 SK: Final = "sk"
-EXPIRES: Final = "expires"  # by which the service sweeps what is over
-ITEMS_MAX = 100  # of one transaction, of one atomic cut and of one batch of gets
+EXPIRES: Final = "expires"  # the attribute with the time after which the service deletes the item
+ITEMS_MAX = 100  # of one transaction, of one atomic get and of one batch get
 TRANSACTION_BYTES_MAX = 4 * 1024 * 1024
 
 
 class ItemKey(NamedTuple):
-    """Where an item lies."""
+    """The primary key of an item."""
 
     pk: str
     sk: str
@@ -50,7 +51,7 @@ def key_of_item(item: Mapping[str, Value]) -> ItemKey:
 
 @dataclass(frozen=True, slots=True)
 class AddItem:
-    """Put an item where none may stand."""
+    """Put an item. The transaction fails if there is one already."""
 
     item: Item
 
@@ -61,7 +62,7 @@ class AddItem:
 
 @dataclass(frozen=True, slots=True)
 class ReplaceItem:
-    """Put an item, whatever is there."""
+    """Put an item, over an existing one if there is one."""
 
     item: Item
 
@@ -72,17 +73,17 @@ class ReplaceItem:
 
 @dataclass(frozen=True, slots=True)
 class RemoveItem:
-    """Delete an item, if it is there."""
+    """Delete an item, which may be absent."""
 
     place: ItemKey
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateItem:
-    """Change an item, or make it, if its attributes are as demanded.
+    """Change or create an item if its attributes fulfil a condition.
 
-    ``equal`` names attributes and the values that they must have; None: the attribute is absent.
-    ``below`` names attributes that must be absent or smaller.
+    ``equal`` maps attributes to the values that they must have; None: the attribute must be absent.
+    ``below`` maps attributes to bounds: each must be absent or smaller.
     """
 
     place: ItemKey
@@ -96,7 +97,7 @@ class UpdateItem:
 Action = AddItem | ReplaceItem | RemoveItem | UpdateItem
 
 
-# ── what can come of a call ───────────────────────────────────────────────────────────────────────
+# ── outcomes of a call ────────────────────────────────────────────────────────────────────────────
 
 FAILED: Final = "ConditionalCheckFailed"
 CONTENDED: Final = frozenset(
@@ -105,9 +106,9 @@ CONTENDED: Final = frozenset(
 
 
 class CancellationReason(NamedTuple):
-    """Why one action stood in a transaction's way: a code, and the item as it was found.
+    """Why one action made a transaction fail: a code, and the item that was found.
 
-    No code: nothing is known to be wrong with this action, which proves nothing.
+    No code does not prove that the action would succeed: the service may omit reasons.
     """
 
     code: str | None
@@ -115,15 +116,15 @@ class CancellationReason(NamedTuple):
 
 
 class Busy(Exception):
-    """The call was not taken: throttled, in contention, or never sent. Nothing was applied."""
+    """The call was throttled, met contention, or was never sent. Nothing was applied."""
 
 
 class AnswerLost(Exception):
-    """No answer that can be believed: the call may have been applied, or may yet be."""
+    """There is no reliable response: the call may have been applied, or may still be."""
 
 
 class Cancelled(Exception):
-    """The transaction was refused as a whole. Reasons stand by position; some may be left out."""
+    """The whole transaction failed. Reasons are in the order of the actions; some may be empty."""
 
     def __init__(self, reasons: Sequence[CancellationReason]) -> None:
         super().__init__(", ".join(str(reason.code) for reason in reasons))
@@ -131,17 +132,17 @@ class Cancelled(Exception):
 
 
 class ItemPage(NamedTuple):
-    """One page of a query; ``next`` is where to go on, None at the end."""
+    """One page of a query; ``next`` is the start of the next page, None at the end."""
 
     items: list[Item]
     next: str | None
 
 
 class Transport(Protocol):
-    """One table. Every call may raise Busy, Lost or StoreRefused; ``transact`` also Cancelled."""
+    """One table. Calls may raise Busy, AnswerLost or StoreRefused; ``transact`` also Cancelled."""
 
     def get(self, places: Sequence[ItemKey], *, together: bool = False) -> dict[ItemKey, Item]:
-        """The items that stand there; ``together`` as of one moment, ordered with transactions."""
+        """The existing items; with ``together`` as of one moment, serialized with transactions."""
         ...
 
     def query(
@@ -154,37 +155,35 @@ class Transport(Protocol):
         limit: int | None = None,
         descending: bool = False,
     ) -> ItemPage:
-        """Items of a partition with ``low`` ≤ sk ≤ ``high``, in order or the other way round,
-        after ``start``.
-        """
+        """Items of a partition with ``low`` ≤ sk ≤ ``high``, after ``start``, in sort-key order."""
         ...
 
     def increment(
         self, place: ItemKey, attribute: str, equal: Mapping[str, Value | None]
     ) -> int | None:
-        """The value after adding 1; None: the item is not as demanded (as in ``UpdateItem``)."""
+        """The value after adding 1; None if the item does not fulfil ``equal`` (``UpdateItem``)."""
         ...
 
     def put_absent(self, item: Item) -> Item | None:
-        """None if the item was put, else the one that is already there."""
+        """Put the item if there is none, and return None; else return the existing one."""
         ...
 
     def transact(self, actions: Sequence[Action], token: str) -> None:
-        """All or nothing; the service takes one token once."""
+        """Apply all actions or none. The service applies one token only once."""
         ...
 
     def now(self) -> float:
-        """The service's clock, in seconds since 1970: it sweeps what is over by that one."""
+        """The service's clock in seconds since 1970. The service deletes expired items by it."""
         ...
 
     def close(self) -> None: ...
 
 
 def overwrite(transport: Transport, actions: Sequence[Action], token: str) -> None:
-    """Actions that may be sent again: but for the era, none has a condition.
+    """Send actions without conditions, except for one on the era. This is safe to repeat.
 
     Raises:
-        StoreRefused: it is another era. Busy: contention.
+        StoreRefused: the era has changed. Busy: contention.
     """
     try:
         transport.transact(actions, token)
@@ -195,5 +194,5 @@ def overwrite(transport: Transport, actions: Sequence[Action], token: str) -> No
 
 
 def in_another_era() -> StoreRefused:
-    """What was read before somebody was alone with the log must not be written after it."""
+    """Make the refusal for a process whose cached rows may be from before a rebuild."""
     return StoreRefused("the rows of the log were rebuilt since it was opened; start again")

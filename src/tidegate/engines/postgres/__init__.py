@@ -1,14 +1,15 @@
-"""The kernel on PostgreSQL: one log per schema, commits in a row under one advisory lock.
+"""The store on PostgreSQL: one log per schema, commits one after another under an advisory lock.
 
-store     the narrow waist; each read is one statement
-writer    two round trips per batch of commits, and what to say when the answer is lost
-batch     what a batch asks of the database and decides from the answer; no I/O
-recent    what the writer remembers of the end of the log
-queries   reads and ranges as SQL, and their answers as values
-layout    the tables: made and extended when they are opened
-indexing  how each fact type is indexed, as the log remembers it
-sessions  connections, spoken to in whole round trips
-failures  driver errors as ours
+store     the kernel's ``Store``; each read is one statement
+writer    two round trips per batch of commits, and recovery when the connection is lost
+batch     what a batch looks up in the database, and its decisions; no I/O
+log_tail  the newest facts, cached by the writer
+queries   reads and ranges as SQL, and their rows as values
+layout    the tables: created and extended when a store opens
+indexing  how each fact type is indexed, as stored in the log
+sessions  connections that send all statements of a round trip at once
+failures  the driver's errors as ours
+presence  which processes have the log open
 """
 
 from tidegate.engines.postgres.layout import Setting

@@ -1,8 +1,8 @@
-"""A batch of commits between its two round trips: what it asks, what it decides. No I/O.
+"""A batch of commits between its two round trips: what it looks up and how it decides. No I/O.
 
-    Batch(commits) ──asks──▶ newest fact per (index, type), rows, idempotency keys
+    PostgresBatch(commits) ──look up──▶ newest fact per (index, type), rows, idempotency keys
           │                                                   │
-          └──────────────────◀── Seen ◀───────────────────────┘
+          └──────────────────◀── LookedUp ◀───────────────────┘
           ▼
     answers, one per commit, and the rows to write for those that were accepted
 
@@ -23,29 +23,29 @@ from tidegate.errors import BoundaryMoved, IdempotencyMismatch, TidegateError, V
 from tidegate.kernel import codec, model
 from tidegate.kernel.vocabulary import Vocabulary
 
-Names = tuple[str, ...]  # of the indexes under which a fact is filed
+Names = tuple[str, ...]  # of the indexes of a fact
 
 
 class Stamp(NamedTuple):
-    """Where a row stands."""
+    """The version and ``born`` of a row."""
 
     version: model.Position
     born: model.Position
 
 
 class LookedUp(Struct):
-    """What the database answered under the lock; then also what the batch itself would write."""
+    """What was read under the lock, updated by what the accepted commits would write."""
 
     head: model.Position
-    before: model.Position  # the head that was found: nobody can have read past it
+    before: model.Position  # the head that was read; a valid boundary cannot be beyond it
     newest: dict[log_tail.Pair, model.Position]
     rows: dict[model.Key, Stamp]
     once: dict[str, model.Receipt]
-    ages: str | None = None  # of the keys, if it was asked for
+    ages: str | None = None  # the stored ``KeyAges``, if they were read
 
 
-# What is written, as the records of one JSON parameter per table; entries have short names because
-# there are many of them.
+# The rows to write: one JSON parameter per table. Entries have short member names because there are
+# many of them.
 
 
 class _Event(Struct):
@@ -96,20 +96,20 @@ class PostgresBatch:
                 for clause in boundary.clauses:
                     if clause not in self._pairs:
                         self._pairs[clause] = self._fence(clause)
-        # What is to be written, filled by ``decide``.
+        # The rows to write, filled by ``decide``.
         self.events: list[_Event] = []
         self.entries: list[_Entry] = []
         self.once: list[_Once] = []
         self._changed: dict[model.Key, _Row | None] = {}
 
-    # ── what it asks ──
+    # ── what to look up ──
 
     def pairs(self) -> set[log_tail.Pair]:
-        """Of which its boundaries need to know the newest fact."""
+        """The pairs whose newest fact is needed to check the boundaries."""
         return {pair for pairs in self._pairs.values() for pair in pairs}
 
     def pairs_seen_before(self, floor: model.Position) -> set[log_tail.Pair]:
-        """Those of boundaries that were read when the head was below the floor."""
+        """The pairs of boundaries that were read below the floor."""
         return {
             pair
             for commit in self._commits
@@ -120,7 +120,7 @@ class PostgresBatch:
         }
 
     def pairs_seen_past(self, head: model.Position) -> set[log_tail.Pair]:
-        """Those of boundaries that were read past the head, from a log that was longer."""
+        """The pairs of boundaries beyond the head: the log has lost commits since their read."""
         return {
             pair
             for commit in self._commits
@@ -131,7 +131,7 @@ class PostgresBatch:
         }
 
     def ids(self) -> dict[str, list[str]]:
-        """Collection → ids of the rows that it touches."""
+        """Collection → ids of the rows that the commits write or check."""
         found: defaultdict[str, dict[str, None]] = defaultdict(dict)
         for commit in self._commits:
             for write in commit.writes:
@@ -144,21 +144,21 @@ class PostgresBatch:
     def _fence(self, clause: model.Clause) -> tuple[log_tail.Pair, ...]:
         index = self._vocabulary.index(clause)
         if index is None:
-            return ()  # read() makes no boundary of such a clause
+            return ()  # a read with such a clause returns no boundary
         types: Iterable[str] | None = self._vocabulary.fenced(clause)
         if types is None:
             types = self._indexing.types_under(clause, index)
         return tuple((index, name) for name in types)
 
-    # ── what it decides ──
+    # ── decisions ──
 
     def decide(self, seen: LookedUp) -> list[model.Receipt | TidegateError]:
-        """An answer for each commit, as if the accepted ones had landed by now."""
+        """Decide the commits, and return the answers for the case that the batch is committed."""
         answers: list[model.Receipt | TidegateError] = []
         for commit in self._commits:
             try:
                 filed = [self._vocabulary.indexes(fact) for fact in commit.facts]
-                replayed = _replayed(commit, seen)
+                replayed = _find_replay(commit, seen)
                 if replayed is None:
                     for boundary in commit.boundaries:
                         self._check_boundary(boundary, seen)
@@ -178,7 +178,7 @@ class PostgresBatch:
         return found
 
     def deletes(self) -> dict[str, list[str]]:
-        """Collection → ids of rows to remove."""
+        """Collection → ids of rows to delete."""
         found: defaultdict[str, list[str]] = defaultdict(list)
         for key, row in self._changed.items():
             if row is None:
@@ -192,7 +192,10 @@ class PostgresBatch:
                 raise BoundaryMoved(clause, newest)
 
     def _apply(self, commit: model.Commit, filed: Sequence[Names], seen: LookedUp) -> model.Receipt:
-        """Nothing here may fail: what one commit leaves behind would land with the others."""
+        """Accept the commit.
+
+        Nothing here may fail: the rows of a half-applied commit would be written with the others.
+        """
         first = seen.head + 1
         seen.head += commit.span
         at = codec.time_text(commit.at)
@@ -250,8 +253,8 @@ class PostgresBatch:
             self._changed[write.key] = None
 
 
-def _replayed(commit: model.Commit, seen: LookedUp) -> model.Receipt | None:
-    """The receipt that the commit's key stands for already. Raises: IdempotencyMismatch."""
+def _find_replay(commit: model.Commit, seen: LookedUp) -> model.Receipt | None:
+    """The receipt of an earlier commit with the same key. Raises: IdempotencyMismatch."""
     if commit.once is None or (found := seen.once.get(commit.once.key)) is None:
         return None
     if found.digest != commit.once.digest:

@@ -1,4 +1,4 @@
-"""Driver errors as ours: what an error of the database means to whoever asked."""
+"""Translates the driver's errors into ours: what an error means to the caller."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tidegate.errors import InvalidInput, StoreRefused, StoreUnavailable, Tidega
 _CONTENT = (
     psycopg.DataError,
     errors.CheckViolation,
-    errors.ProgramLimitExceeded,  # an index entry of more than a third of a page
+    errors.ProgramLimitExceeded,  # an index entry is larger than a third of a page
 )
 _UNAVAILABLE = (psycopg.OperationalError, errors.ReadOnlySqlTransaction)
-_STALLED = "25P03"  # the server ended a session that kept a transaction idle
+_STALLED = "25P03"  # the server ended a session whose transaction was idle too long
 _TRANSIENT = (errors.SerializationFailure, errors.DeadlockDetected)
 
 
 @contextmanager
 def translate_errors() -> Iterator[None]:
-    """Driver errors of calls that change nothing, as ours.
+    """Translate the driver's errors in a block that changes nothing.
 
     Raises:
         StoreUnavailable, StoreRefused, InvalidInput.
@@ -36,32 +36,32 @@ def translate_errors() -> Iterator[None]:
 
 
 def translate(error: psycopg.Error) -> TidegateError:
-    """What an error means when nothing was applied."""
-    said = f"PostgreSQL: {message(error)}"
+    """Translate an error after which nothing was applied."""
+    text = f"PostgreSQL: {message(error)}"
     if is_about_content(error):
-        return InvalidInput(said)
+        return InvalidInput(text)
     if is_lost(error) or isinstance(error, _UNAVAILABLE):
-        return StoreUnavailable(said)
-    return StoreRefused(said)
+        return StoreUnavailable(text)
+    return StoreRefused(text)
 
 
 def message(error: BaseException) -> str:
-    """The first line of what the database or the driver said."""
+    """The first line of the message of the database or the driver."""
     return str(error).strip().partition("\n")[0]
 
 
 def is_about_content(error: BaseException) -> bool:
-    """Whether what was sent is at fault, so that it would fail again, and alone."""
+    """Whether the content of one commit is the cause, so that only that commit must fail."""
     return isinstance(error, _CONTENT)
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether the server gave up on this transaction in favour of another one."""
+    """Whether the server rolled this transaction back in favour of another one: retry it."""
     return isinstance(error, _TRANSIENT)
 
 
 def is_lost(error: BaseException) -> bool:
-    """Whether the session ended, for whatever reason, rather than a statement in it."""
+    """Whether the session itself ended, and not just a statement in it."""
     if not isinstance(error, psycopg.Error):
         return False
     state = error.sqlstate
@@ -70,11 +70,11 @@ def is_lost(error: BaseException) -> bool:
     return state[:2] == "08" or state[:3] == "57P" or state == _STALLED
 
 
-def error_of_state(state: str | None, said: str) -> psycopg.Error:
-    """The driver's exception for an error code; without one the connection is gone."""
+def error_of_state(state: str | None, text: str) -> psycopg.Error:
+    """The driver's exception for an error code. No code means that the connection is lost."""
     if state is None:
-        return psycopg.OperationalError(said)
+        return psycopg.OperationalError(text)
     try:
-        return errors.lookup(state)(said)
+        return errors.lookup(state)(text)
     except KeyError:
-        return psycopg.DatabaseError(said)
+        return psycopg.DatabaseError(text)

@@ -1,9 +1,9 @@
-"""How each type of fact is indexed, as the log remembers it.
+"""How each fact type is indexed, as stored in the log.
 
-Programs of two releases may have one log open. Types that only one of them knows do no harm; a type
-that the newer one indexes otherwise must stop the older one from writing it, or facts would be
-missing where the newer one looks. So the log keeps a description per type and a generation, and
-every batch of commits asks for the generation under the lock.
+Two releases may have one log open. A type that only one of them knows does no harm. But if the
+newer one indexes a type differently, the older one must not write that type any more, or the newer
+one would miss its facts. So the log stores a rule per type and a generation, and every batch of
+commits reads the generation under the lock.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ REINDEX_PAGE_MAX = 10_000
 
 
 class Indexing(NamedTuple):
-    """All types that can be in the log. The generation grows when one comes or changes."""
+    """All types that can be in the log. A new or changed type increases the generation."""
 
     generation: int
     types: dict[str, index_rules.IndexRule]
 
     def types_under(self, clause: model.Clause, index: str) -> Iterable[str]:
-        """The types, known here or not, that can stand under the index of a clause over ANY."""
+        """The types that are indexed under a clause over ANY, including those unknown here."""
         if clause.match is model.Match.EXACT and len(clause.tags) > 1:
             keys = tuple(sorted(tag.partition(":")[0] for tag in clause.tags))
             return (name for name, how in self.types.items() if keys in how.composites)
@@ -35,19 +35,17 @@ class Indexing(NamedTuple):
         return (name for name, how in self.types.items() if key in how.keys)
 
     def check(self, vocabulary: Vocabulary) -> None:
-        """Raises: StoreRefused: the log indexes a type otherwise than this program would."""
+        """Raises: StoreRefused: a newer version indexes a type differently from this one."""
         for name in vocabulary.types:
             if self.types.get(name) != vocabulary.index_rule(name):
-                raise StoreRefused(
-                    f"a newer program indexes {name} otherwise; restart this one with its release"
-                )
+                raise StoreRefused(f"a newer version indexes {name} differently: upgrade this one")
 
 
 def reindex(connection: Connection, changed: dict[str, index_rules.IndexRule]) -> None:
     """Rebuild the index for these types, in the caller's transaction and under its lock.
 
-    The index is a function of the log, so the table is replaced, not edited; its triggers are the
-    caller's to set again.
+    The table is replaced by a new one, computed from the log. The caller must create its triggers
+    again.
     """
     types = sorted(changed)
     connection.execute(

@@ -1,12 +1,12 @@
-"""The tables of a log: made, extended and indexed again when a store opens, under the log's lock.
+"""The tables of a log: created, extended and reindexed when a store opens, under the log's lock.
 
     event_log     the facts; no row ever changes       event_index   what a fact is found by
     log_head      one row per batch, the newest is     log_once      idempotency keys
                   the head                             log_meta      format, id, declarations
     one table per collection: id, version, born, data, and a generated column per declared one
 
-Changes go forward only: what an older program declared stays until a newer one says otherwise of
-the same name, so that both can run beside each other while a fleet is upgraded.
+Changes go forward only: what an older version declared stays until a newer one declares the same
+name differently. So both can run at the same time during an upgrade.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from tidegate.kernel.collections import Collection, Writers
 
 SERVER_VERSION_MIN = 14_00_00
 IDENTIFIER_BYTES_MAX = 63
-KINDS = "kinds"  # in log_meta: the kinds of fact that any program declared
+KINDS = "kinds"  # in log_meta: the kinds of fact that any version declared
 OWN_TABLES = frozenset({"event_log", "event_index", "log_head", "log_once", "log_meta"})
 
-# The newest row of log_head is the head. A counter that is updated in place would be slower with
-# every commit while some old transaction elsewhere in the cluster keeps its dead versions alive;
-# rows that are only added, and collected from the other end, are not. ``mark`` is random: it tells
-# a writer that lost its connection during COMMIT whether its own batch landed.
+# The newest row of log_head is the head. A single row that is updated would become slower with
+# every commit while an old transaction in the cluster keeps its dead versions from being vacuumed.
+# So rows are added here, and old ones are deleted now and then. ``mark`` is random: from it, a
+# writer that lost its connection during COMMIT learns whether its batch was committed.
 _TABLES = r"""
 CREATE TABLE log_meta (
     name text COLLATE "C" PRIMARY KEY,
@@ -95,7 +95,7 @@ CREATE TRIGGER {name}_is_kept BEFORE TRUNCATE ON {name}
 
 
 class Setting(NamedTuple):
-    """A server setting that decides what an acknowledged commit is worth."""
+    """A server setting that decides whether an acknowledged commit can be lost."""
 
     name: str
     value: str
@@ -103,7 +103,7 @@ class Setting(NamedTuple):
 
 
 class TableShape(msgspec.Struct, frozen=True):
-    """A collection's table as last declared: each part by its SQL, so that a change shows."""
+    """A collection's table as last declared, each part as its SQL, to detect changes."""
 
     stamped: bool  # version and born reference the log
     columns: dict[str, str] = {}
@@ -112,7 +112,7 @@ class TableShape(msgspec.Struct, frozen=True):
 
 
 class SchemaLayout(NamedTuple):
-    """What an open store knows of its log."""
+    """What an open store knows about its log."""
 
     log_id: str
     indexing: Indexing
@@ -121,12 +121,12 @@ class SchemaLayout(NamedTuple):
 
 
 def lock_key(namespace: str) -> int:
-    """The advisory lock of the log in this schema; a lock belongs to one database."""
+    """The key of the advisory lock of the log in this schema of the database."""
     return int.from_bytes(sha256(f"tidegate log {namespace}".encode()).digest()[:8], signed=True)
 
 
 def open_log(connection: Connection, namespace: str, schema: store.Schema) -> SchemaLayout:
-    """Bring the tables to what the schema declares, in one transaction.
+    """Create or extend the tables to what the schema declares, in one transaction.
 
     Raises:
         StoreRefused: the server is too old, not in UTF-8, or holds a log of another format.
@@ -152,7 +152,7 @@ def open_log(connection: Connection, namespace: str, schema: store.Schema) -> Sc
 
 
 def load_indexing(connection: Connection) -> Indexing:
-    """How the log's facts are indexed now."""
+    """Read how the log's facts are indexed now."""
     return _indexing(_meta(connection))
 
 
@@ -203,7 +203,7 @@ def _remember(connection: Connection, name: str, value: str) -> None:
 
 
 def _allow_kinds(connection: Connection, kinds: frozenset[str], remembered: str | None) -> None:
-    """Let the log take facts of declared kinds alone, whoever writes them."""
+    """Make the database itself refuse facts of undeclared kinds."""
     known = frozenset() if remembered is None else frozenset(_kinds.decode(remembered))
     if remembered is not None and kinds <= known:
         return
@@ -226,7 +226,7 @@ _kinds = decoders.build(list[str])
 
 
 def _index(connection: Connection, schema: store.Schema, found: dict[str, str]) -> Indexing:
-    """Add the schema's fact types to those known; index again where a known one changed."""
+    """Add the schema's fact types, and index again those whose rule changed."""
     known = _indexing(found)
     wanted = {name: schema.vocabulary.index_rule(name) for name in schema.vocabulary.types}
     if all(known.types.get(name) == how for name, how in wanted.items()):
@@ -311,12 +311,12 @@ def _shape(collection: Collection) -> TableShape:
 
 
 def _stamp_changes(table: str, before: bool, after: bool) -> list[Composed]:
-    """Folded rows carry the position of their fact, and the database holds them to it (RO-7)."""
+    """A folded row has the position of its fact; a foreign key enforces that (RO-7)."""
     if before == after:
         return []
     changes = []
     for column in ("version", "born"):
-        name = Identifier(_name(table, column, "fact"))
+        name = Identifier(_identifier(table, column, "fact"))
         if after:
             changes.append(
                 SQL("ADD CONSTRAINT {} FOREIGN KEY ({}) REFERENCES event_log (seq)").format(
@@ -340,13 +340,13 @@ def _column_changes(before: TableShape, after: TableShape) -> list[Composed]:
 
 
 def _check_changes(table: str, before: TableShape, after: TableShape) -> list[Composed]:
-    """Rows that stand keep their values: a narrower CHECK is for what is written from now on."""
+    """Existing rows keep their values: a narrower CHECK applies to new writes only."""
     changes = []
     for name, definition in after.checks.items():
         redefined = before.columns.get(name) != after.columns[name]
         if before.checks.get(name) == definition and not redefined:
             continue
-        constraint = Identifier(_name(table, name, "allowed"))
+        constraint = Identifier(_identifier(table, name, "allowed"))
         if name in before.checks:
             changes.append(SQL("DROP CONSTRAINT IF EXISTS {}").format(constraint))
         changes.append(SQL("ADD CONSTRAINT {} {} NOT VALID").format(constraint, _sql(definition)))
@@ -357,10 +357,10 @@ def _change_indexes(
     connection: Connection, table: str, before: TableShape, after: TableShape
 ) -> None:
     for name, columns in after.indexes.items():
-        index = Identifier(_name(table, name))
+        index = Identifier(_identifier(table, name))
         if before.indexes.get(name) not in (None, columns):
             connection.execute(SQL("DROP INDEX IF EXISTS {}").format(index))
-        # A column that was defined again took its index with it.
+        # The index is also missing if its column was dropped and added again.
         connection.execute(
             SQL("CREATE INDEX IF NOT EXISTS {} ON {} ({})").format(
                 index, Identifier(table), _sql(columns)
@@ -368,8 +368,8 @@ def _change_indexes(
         )
 
 
-def _name(*parts: str) -> str:
-    """An identifier of these parts, distinct for distinct parts although its length is limited."""
+def _identifier(*parts: str) -> str:
+    """An identifier made of these parts; a hash keeps it distinct where it has to be cut."""
     name = "_".join(parts)
     if len(name.encode()) <= IDENTIFIER_BYTES_MAX:
         return name

@@ -1,8 +1,8 @@
-"""What the writer remembers of the end of the log, so that most boundaries need no look-up.
+"""A cache of the newest facts, so that the writer can check most boundaries without a query.
 
-A decision is made on a read of moments ago, so the facts that could have moved its boundary are
-nearly always the last few. The writer made most of them itself; those of other processes it reads
-with the head, under the lock. What is older than its memory is looked up in the index.
+A decision is made on a recent read, so only the last few facts can conflict with its boundary. The
+writer wrote most of them itself, and reads those of other processes together with the head, under
+the lock. A boundary that is older than the cache is looked up in the index.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ Pair = tuple[str, str]  # index name, fact type
 
 
 class LogTail:
-    """The newest fact of each pair among all facts after ``floor``, up to ``head``.
+    """The newest fact of each pair, among all facts after ``floor`` and up to ``head``.
 
-    A boundary that was read below the floor must be looked up. ``learn`` may raise the floor, so
-    compare with the floor after the last ``learn``.
+    A boundary that was read below the floor must be looked up. ``add`` may raise the floor, so
+    use the floor after the last ``add``. When the newer half is full, the older one is dropped.
     """
 
     def __init__(self, head: Position) -> None:
@@ -31,15 +31,16 @@ class LogTail:
         self._newer_from = head
 
     def newest(self, pair: Pair) -> Position:
-        """0 where no fact after the floor is of this pair."""
+        """The position of the newest fact of this pair; 0 if there is none after the floor."""
         return self._newer.get(pair) or self._older.get(pair, 0)
 
-    def learn(self, facts: Iterable[tuple[Pair, Position]], head: Position) -> None:
+    def add(self, facts: Iterable[tuple[Pair, Position]], head: Position) -> None:
         """Remember the facts between the old head and the new one, in position order."""
         self._newer.update(facts)
         self.head = head
         if len(self._newer) > PAIRS_MAX:
-            # First the marks, then the facts: an exception between two lines forgets nothing.
+            # The floor first: if an exception comes in between, the cache still has all facts
+            # after it.
             self.floor = self._newer_from
             self._newer_from = head
             self._older, self._newer = self._newer, {}

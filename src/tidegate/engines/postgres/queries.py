@@ -1,7 +1,7 @@
-"""Reads as single statements: what a query or a range is in SQL.
+"""Turns queries and ranges into SQL, each into a single statement.
 
-One statement sees one snapshot, so the head that comes with the events is the head of what was
-read. Every text of a statement is one of a few shapes, which sessions keep prepared.
+One statement sees one snapshot, so the head in its result belongs to the events in it. There are
+only a few different SQL texts, so sessions can keep them prepared.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from tidegate.kernel.vocabulary import Vocabulary
 
 _COLUMNS = "l.seq, l.at, l.kind, l.type, l.schema, l.tags, l.meta, l.body"
 
-# $1 is the position after which to read, $2 the limit or NULL, then what to look for. The limit
-# stands inside each pair too, so that a page of a long history is not a walk through all of it: the
-# entries of a pair lie in position order.
+# $1 is the position after which to read, $2 the limit or NULL, the others what to look for. The
+# limit is inside each pair, too: the entries of a pair are in position order, so a page of a long
+# history need not read all of it.
 _PAIRS = """
     SELECT x.seq FROM json_to_recordset(${number}::json) AS p(n text, t text, c json)
     CROSS JOIN LATERAL (
@@ -64,7 +64,7 @@ encode = msgspec.json.Encoder().encode
 
 
 def number(value: int) -> bytes:
-    """An integer as a parameter."""
+    """Encode an integer as a parameter."""
     return b"%d" % value
 
 
@@ -74,10 +74,10 @@ def number(value: int) -> bytes:
 def read(
     vocabulary: Vocabulary, query: model.Query, after: model.Position, limit: int | None
 ) -> sessions.Statement:
-    """Head and event columns, at least one row: its event is NULL where nothing matches.
+    """Rows of the head and event columns. If nothing matches: one row with NULL as its event.
 
     Raises:
-        InvalidInput: a tag key or an event type that is not declared.
+        InvalidInput: a tag key or an event type is not declared.
     """
     indexes = [vocabulary.index(clause) for clause in query.clauses]
     bounds = (number(after), None if limit is None else number(limit))
@@ -96,7 +96,7 @@ def read(
             pairs += [{"n": index, "t": name, "c": wanted} for name in types]
     sources = [(source, look) for source, look in ((_PAIRS, pairs), (_NAMES, names)) if look]
     if not sources:
-        sources = [(_PAIRS, [])]  # no type of any clause can stand under its index
+        sources = [(_PAIRS, [])]  # no type of any clause is indexed under its index
     filters = _CONTAINS if contains else _PLAIN
     found = " UNION ALL ".join(
         source.format(number=place, **filters) for place, (source, _) in enumerate(sources, 3)
@@ -106,7 +106,7 @@ def read(
 
 
 def _scan(query: model.Query, bounds: tuple[bytes | None, ...]) -> sessions.Statement:
-    """Some clause has no index: walk the log and hold each event against every clause."""
+    """Scan the log and compare each event with every clause, because a clause has no index."""
     terms: list[str] = []
     parameters: list[bytes | None] = [*bounds]
     for clause in query.clauses:
@@ -123,7 +123,7 @@ def _scan(query: model.Query, bounds: tuple[bytes | None, ...]) -> sessions.Stat
 
 
 def _demand(clause: model.Clause) -> tuple[str, bytes]:
-    """What the clause's tags demand of an event ``l``, and the parameter in it."""
+    """The condition of the clause's tags on an event ``l``, and its parameter."""
     tags = encode(sorted(clause.tags))
     if clause.match is model.Match.CONTAINS:
         return "l.tags::jsonb @> ${number}::jsonb", tags
@@ -136,12 +136,12 @@ def _demand(clause: model.Clause) -> tuple[str, bytes]:
 
 
 def feed(after: model.Position, limit: int) -> sessions.Statement:
-    """The columns of all events, in order."""
+    """Rows of the event columns, in position order."""
     return sessions.Statement(_FEED, (number(after), number(limit)))
 
 
 def event(row: Sequence[Any]) -> model.Event:
-    """An event from the columns of ``event_log``."""
+    """Convert a row of ``event_log`` to an event."""
     seq, at, kind, type, schema, tags, meta, body = row
     return model.Event(
         int(seq),
@@ -155,7 +155,7 @@ def event(row: Sequence[Any]) -> model.Event:
     )
 
 
-# Facts of one commit share time and meta, and a log has few types: most are known already.
+# Cached: facts of one commit share time and meta, and a log has few types.
 _word = lru_cache(1_024)(bytes.decode)
 _meta = lru_cache(256)(codec.meta_value)
 
@@ -169,12 +169,12 @@ def _time(text: bytes) -> datetime:
 
 
 def receipt(key: str) -> sessions.Statement:
-    """The columns of a receipt, or no row."""
+    """One row with the columns of the receipt, or none."""
     return sessions.Statement(_RECEIPT, (key.encode(),))
 
 
 def receipt_of(row: Sequence[Any]) -> model.Receipt:
-    """A receipt from the columns first, last, at, answer, digest."""
+    """Convert a row of first, last, at, answer, digest to a receipt."""
     first, last, at, answer, digest = row
     return model.Receipt(
         int(first),
@@ -187,13 +187,13 @@ def receipt_of(row: Sequence[Any]) -> model.Receipt:
 
 
 def _bytes(text: bytes) -> bytes:
-    """A bytea in its hexadecimal form."""
+    """Decode a bytea from its hexadecimal form."""
     return bytes.fromhex(text[2:].decode())
 
 
 @cache
 def quoted(name: str) -> str:
-    """A table or column in SQL."""
+    """Quote the name of a table or column."""
     return Identifier(name).as_string()
 
 
@@ -203,7 +203,7 @@ def quoted(name: str) -> str:
 def rows(
     collection: str, ids: Sequence[str], columns: str = "id, version, born, data"
 ) -> sessions.Statement:
-    """The rows of these ids, in any order."""
+    """The rows with these ids, in any order."""
     wanted = ", ".join(f"r.{column}" for column in columns.split(", "))
     sql = (
         f"SELECT {wanted} FROM json_array_elements_text($1::json) k"
@@ -213,8 +213,9 @@ def rows(
 
 
 def rows_of_several(wanted: Mapping[str, Sequence[str]]) -> sessions.Statement:
-    """Rows of several collections as of one moment: first the place of the collection, then the
-    columns of a row.
+    """Rows of several collections as of one moment.
+
+    The first column is the number of the collection in ``wanted``.
     """
     found = " UNION ALL ".join(
         f"SELECT {place}, r.id, r.version, r.born, r.data"
@@ -225,7 +226,7 @@ def rows_of_several(wanted: Mapping[str, Sequence[str]]) -> sessions.Statement:
 
 
 def record(collection: kernel_collections.Collection, row: Sequence[Any]) -> model.Record:
-    """A record from the columns id, version, born, data."""
+    """Convert a row of id, version, born, data to a record."""
     id, version, born, data = row
     return model.Record(model.Key(collection.name, id.decode()), int(version), int(born), data)
 
@@ -239,10 +240,10 @@ def range_of(
     *,
     descending: bool,
 ) -> sessions.Statement | None:
-    """Rows in order; None where no row can have the prefix.
+    """Rows in order; None if no row can have the prefix.
 
-    Entries compare as their parts do, and a part is a column, so both prefix and ``after`` become
-    comparisons of columns that the index serves.
+    Each part of an entry is a column, and entries compare part by part. So both ``prefix`` and
+    ``after`` become comparisons of columns that use the index.
     """
     columns = ["id"] if index is None else [*collection.index(index).columns, "id"]
     wanted = prefix.split(kernel_collections.SEPARATOR)
@@ -264,11 +265,12 @@ def range_of(
         if (above := kernel_collections.least_above(wanted[-1])) is not None:
             terms.append(f"{name} < {given(above)}")
     if after:
-        # What follows a NUL cannot matter: no text that is stored holds one.
+        # No stored text holds a NUL, so what comes after one makes no difference.
         stored, cut, _ = after.partition("\x00")
         parts = stored.split(kernel_collections.SEPARATOR)
         seen = parts[: len(names)]
-        # With all parts given the row itself was seen; a shorter list stands before all it begins.
+        # With all parts, ``after`` is the row that was seen last. A shorter list sorts before all
+        # rows that start with it.
         if descending:
             sign = "<=" if cut or len(parts) > len(names) else "<"
         else:

@@ -1,8 +1,8 @@
-"""Sessions: where they lead, how they are set up, and how they are spoken to.
+"""Connections to the server: their address, their settings, and the protocol on them.
 
-The driver's cursors send each statement of a pipeline as it comes, which wakes the server once per
+The driver's cursors send each statement of a pipeline separately, which wakes the server once per
 statement. A ``PipelineSession`` writes all statements of a round trip at once and then reads all
-answers; parameters and results stay text, most of which is JSON on both sides anyway.
+results. Parameters and results stay text, because most of them are JSON anyway.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from tidegate.errors import InvalidInput, StoreUnavailable
 Connection = psycopg.Connection[tuple[Any, ...]]
 Row = tuple[Any, ...]  # of bytes, or None for NULL
 
-READERS_MAX = 8  # connections of one handle besides its writer
-READ_TRIES_MAX = 2  # a kept connection may have died while nobody looked
-STATEMENT_SECONDS_MAX = 5  # of the writer: the wait for the log's lock included
+READERS_MAX = 8  # connections of one handle in addition to its writer
+READ_TRIES_MAX = 2  # an idle connection may have died unnoticed
+STATEMENT_SECONDS_MAX = 5  # of the writer, including the wait for the log's lock
 READ_SECONDS_MAX = 60
 STALL_SECONDS_MAX = 5  # a writer that stops between its two round trips loses the lock after this
-ANSWER_SECONDS_MAX = 5  # how much longer than the server's own limit an answer is waited for
+ANSWER_SECONDS_MAX = 5  # how long to wait for a result beyond the server's own limit
 CONNECT_SECONDS_MAX = 5
-STATEMENTS_MAX = 500  # kept prepared by one session
+STATEMENTS_MAX = 500  # prepared statements of one session
 
 _NAMESPACE = re.compile(r"(?!pg_)[a-z_][a-z0-9_]{0,62}")
 
-# A cached plan is made once, perhaps on an empty table that was never analysed: without these the
-# planner would choose a sequential scan then and keep it while the log grows. The cost that it adds
-# for a plan it was told to avoid would also start the compiler on every statement.
+# A cached plan is made once, perhaps for an empty table that was never analysed. Without these
+# settings the planner would choose a sequential scan then, and keep it while the log grows. They
+# also raise the estimated costs, so that jit would compile every statement: hence jit is off.
 _SETTINGS = """
     SET search_path TO "{namespace}", pg_catalog, pg_temp;
     SET plan_cache_mode = force_generic_plan; SET jit = off;
@@ -51,8 +51,8 @@ _SETTINGS = """
     SET idle_in_transaction_session_timeout = '{stall}s'
 """
 
-# What libpq is told unless the URL says otherwise: decisions are made on the primary alone, and a
-# peer that vanished is noticed.
+# The defaults for libpq; the URL can override them. Decisions need the primary, and the keepalives
+# and timeouts detect a server that vanished.
 _PARAMETERS: dict[str, Any] = {
     "target_session_attrs": "read-write",
     "connect_timeout": CONNECT_SECONDS_MAX,
@@ -68,7 +68,7 @@ class Address:
     """A server's URL and the schema of one log in it."""
 
     def __init__(self, url: str, namespace: str) -> None:
-        """Raises: InvalidInput: not a URL that libpq reads, or not a name for a schema."""
+        """Raises: InvalidInput: libpq cannot read the URL, or the schema's name is not valid."""
         conninfo, chosen = _split(url)
         self.namespace = chosen or namespace
         if not _NAMESPACE.fullmatch(self.namespace):
@@ -81,7 +81,7 @@ class Address:
             raise InvalidInput(f"not a PostgreSQL URL: {error}") from None
 
     def connect(self, statement_seconds: int = STATEMENT_SECONDS_MAX) -> Connection:
-        """A new connection, in autocommit. Raises: psycopg.Error."""
+        """Open a connection in autocommit mode. Raises: psycopg.Error."""
         connection: Connection = psycopg.connect(
             autocommit=True, client_encoding="UTF8", **self._parameters
         )
@@ -94,7 +94,7 @@ class Address:
 
 
 def _split(url: str) -> tuple[str, str | None]:
-    """The URL as libpq may see it, and the schema that it names."""
+    """Split off the ``schema`` parameter, which libpq does not know, and return URL and schema."""
     parts = urlsplit(url)
     if not parts.scheme or not parts.query:
         return url, None
@@ -105,15 +105,16 @@ def _split(url: str) -> tuple[str, str | None]:
 
 
 class Statement(NamedTuple):
-    """SQL with $1, $2, … and what is filled in, as text."""
+    """SQL with the parameters $1, $2, … as text."""
 
     sql: bytes
     parameters: Sequence[bytes | None] = ()
 
 
 class PipelineSession:
-    """One connection in pipeline mode. Whoever gets an error from it closes it: nothing of its
-    state is worth saving.
+    """One connection in pipeline mode.
+
+    After an error its state is unknown, so the caller must close it.
     """
 
     def __init__(self, address: Address, statement_seconds: int) -> None:
@@ -128,8 +129,8 @@ class PipelineSession:
         self._prepared: dict[bytes, bytes] = {}
 
     def round_trip(self, *statements: Statement) -> list[PGresult]:
-        """One answer per statement. Raises: psycopg.Error."""
-        answers: list[bool] = []  # per answer that will come: whether it is a statement's
+        """Send the statements, and return one result for each. Raises: psycopg.Error."""
+        answers: list[bool] = []  # for each expected result: whether it is of a statement
         for sql, parameters in statements:
             self._send(sql, parameters, answers)
         self._pgconn.pipeline_sync()
@@ -159,13 +160,13 @@ class PipelineSession:
             return
         self._poll.modify(self._pgconn.socket, POLLIN | POLLOUT)
         while self._pgconn.flush():
-            # The server may have to be heard before it listens to the rest.
+            # The server may stop reading until we have read its results.
             if self._wait(deadline) & ~POLLOUT:
                 self._pgconn.consume_input()
         self._poll.modify(self._pgconn.socket, POLLIN)
 
     def _result(self, deadline: float, *, last: bool = False) -> PGresult:
-        """The next answer. Raises: psycopg.Error: the server's, or the connection is lost."""
+        """The next result. Raises: psycopg.Error: the server's, or the connection is lost."""
         pgconn = self._pgconn
         while pgconn.is_busy():
             self._wait(deadline)
@@ -174,15 +175,15 @@ class PipelineSession:
         if result is None or result.status in _FAILED:
             raise _failure(result)
         if not last:
-            ended = pgconn.get_result()  # the NULL that libpq puts between two answers
+            ended = pgconn.get_result()  # the NULL that libpq puts between two results
             assert ended is None
         return result
 
     def _wait(self, deadline: float) -> int:
-        """Wait until the socket can be read, or written if that is asked for too."""
+        """Wait until the socket can be read, or written if it is registered for that too."""
         found = self._poll.poll(max(0.0, deadline - time.monotonic()) * 1_000)
         if not found:
-            raise psycopg.OperationalError("no answer in time")
+            raise psycopg.OperationalError("the server did not respond in time")
         return found[0][1]
 
 
@@ -191,20 +192,20 @@ _FAILED = (ExecStatus.FATAL_ERROR, ExecStatus.BAD_RESPONSE, ExecStatus.PIPELINE_
 
 def _failure(result: PGresult | None) -> psycopg.Error:
     if result is None:
-        return error_of_state(None, "the connection ended without a word")
+        return error_of_state(None, "the server closed the connection without an error")
     state = result.error_field(psycopg.pq.DiagnosticField.SQLSTATE)
     return error_of_state(state.decode() if state else None, result.get_error_message())
 
 
 def rows(result: PGresult) -> list[Row]:
-    """All rows of an answer, as text."""
+    """All rows of a result, as text."""
     value = result.get_value
     columns = range(result.nfields)
     return [tuple([value(row, column) for column in columns]) for row in range(result.ntuples)]
 
 
 class SessionPool:
-    """A stack of sessions for reads: the one used last is used next, its cache is warm."""
+    """A pool of sessions for reads. The last one used is used next, because its caches are warm."""
 
     def __init__(self, address: Address) -> None:
         self._address = address
@@ -213,8 +214,8 @@ class SessionPool:
         self._lock = Lock()
         self._closed = False
 
-    def ask(self, statement: Statement) -> list[Row]:
-        """The statement's rows; it is asked again if a kept session turns out to be dead.
+    def run(self, statement: Statement) -> list[Row]:
+        """Run the statement, and return its rows. It is retried if an idle session has died.
 
         Raises:
             StoreUnavailable, StoreRefused, InvalidInput.
@@ -228,9 +229,9 @@ class SessionPool:
                     session.close()
                     if not (is_lost(error) and tries_left):
                         raise
-                    self._drop()  # the others died of the same
+                    self._drop()  # the other idle sessions have probably died, too
                 else:
-                    self._give(session)
+                    self._put_back(session)
                     return rows(answer)
         raise AssertionError("the last try returns or raises")
 
@@ -253,7 +254,7 @@ class SessionPool:
                 return self._idle.pop()
         return PipelineSession(self._address, READ_SECONDS_MAX)
 
-    def _give(self, session: PipelineSession) -> None:
+    def _put_back(self, session: PipelineSession) -> None:
         with self._lock:
             if not self._closed:
                 self._idle.append(session)

@@ -1,4 +1,4 @@
-"""The store: each read is one statement, hence one snapshot; commits go through the writer."""
+"""The store. Each read is one statement, so it sees one snapshot; commits go to the writer."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ BATCH_BYTES_MAX = 16_000_000
 class PostgresStore:
     """One log and its rows in one schema of a PostgreSQL database.
 
-    ``?schema=name`` in the URL selects the schema, as ``namespace`` does; libpq never sees it.
+    ``?schema=name`` in the URL selects the schema and overrides ``namespace``; libpq never sees it.
 
     Raises:
         StoreUnavailable: the server cannot be reached.
-        StoreRefused: it is too old, not in UTF-8, or holds a log of another format.
+        StoreRefused: the server is too old, not in UTF-8, or holds a log of another format.
         InvalidInput, InvalidDefinition.
     """
 
@@ -62,9 +62,9 @@ class PostgresStore:
         guarded = store.is_fenced(self.schema, query)
         if guard is not None:
             guarded = store.is_fenced(self.schema, guard) and guarded
-        # One more than asked for tells whether the limit cut the page.
+        # One more than the limit shows whether the limit cut the page.
         asked = None if limit is None else limit + 1
-        found = self._readers.ask(queries.read(self.schema.vocabulary, query, after, asked))
+        found = self._readers.run(queries.read(self.schema.vocabulary, query, after, asked))
         head = int(found[0][0])
         events = tuple(queries.event(row[1:]) for row in found if row[1] is not None)
         if limit is not None and len(events) > limit:
@@ -77,13 +77,13 @@ class PostgresStore:
         ids: defaultdict[str, list[str]] = defaultdict(list)
         for key in keys:
             self.schema.collection(key.collection)
-            if "\x00" not in key.id:  # no row has such an id, and libpq cannot be asked for it
+            if "\x00" not in key.id:  # no row has such an id, and libpq cannot send it
                 ids[key.collection].append(key.id)
         if not ids:
             return (None,) * len(keys)
         collections = [self.schema.collection(name) for name in ids]
         found: dict[model.Key, model.Record] = {}
-        for place, *row in self._readers.ask(queries.rows_of_several(ids)):
+        for place, *row in self._readers.run(queries.rows_of_several(ids)):
             record = queries.record(collections[int(place)], row)
             found[record.key] = record
         return tuple(found.get(key) for key in keys)
@@ -103,7 +103,7 @@ class PostgresStore:
         statement = queries.range_of(declared, index, prefix, after, limit, descending=descending)
         if statement is None:
             return ()
-        return tuple(queries.record(declared, row) for row in self._readers.ask(statement))
+        return tuple(queries.record(declared, row) for row in self._readers.run(statement))
 
     def commit(self, *commits: model.Commit) -> tuple[model.Receipt | TidegateError, ...]:
         answers: list[model.Receipt | TidegateError | None] = [self._refusal(c) for c in commits]
@@ -117,15 +117,15 @@ class PostgresStore:
     def receipt(self, key: str) -> model.Receipt | None:
         if "\x00" in key:
             return None
-        found = self._readers.ask(queries.receipt(key))
+        found = self._readers.run(queries.receipt(key))
         return queries.receipt_of(found[0]) if found else None
 
     def head(self) -> model.Position:
-        return int(self._readers.ask(queries.HEAD)[0][0])
+        return int(self._readers.run(queries.HEAD)[0][0])
 
     def feed(self, *, after: model.Position, limit: int) -> model.EventPage:
         store.check_range(after, limit)
-        found = self._readers.ask(queries.feed(after, limit))
+        found = self._readers.run(queries.feed(after, limit))
         return model.EventPage(tuple(queries.event(row) for row in found))
 
     def restore(self, collection: str, records: Iterable[model.Record]) -> None:
@@ -146,7 +146,7 @@ class PostgresStore:
 
 
 def _batches(commits: tuple[model.Commit, ...], places: list[int]) -> Iterable[list[int]]:
-    """The places of the commits to send, cut into transactions of bounded size."""
+    """Cut the places of the commits into batches of bounded size, a transaction each."""
     batch: list[int] = []
     size = 0
     for place in places:

@@ -1,13 +1,13 @@
-"""The writer: batches of commits in two round trips each, one after the other under the log's lock.
+"""The writer: it commits batches one after another under the log's lock, two round trips each.
 
     1   BEGIN · take the lock · head, newest facts, rows, idempotency keys
-        (Batch.decide)
+        (PostgresBatch.decide)
     2   facts · index · rows · keys · head and NOTIFY · COMMIT
 
-The lock is taken in a statement of its own: a statement sees what was committed before it began, so
-a check in the statement that waits for the lock would not see the commit it waited for. Positions
-are counted under the lock, hence dense, and their order is the order in which commits become
-visible: a reader needs no barrier and meets no gap.
+A separate statement takes the lock. A statement sees what was committed before it began, so a check
+in the statement that waits for the lock would miss the commit that it waited for. Positions are
+allocated under the lock. So they have no gaps, and commits become visible in their order: readers
+need no synchronization.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from tidegate.kernel import model, store
 
 Answer = model.Receipt | TidegateError
 
-TRIES_MAX = 4  # of a batch that met a deadlock, a dead connection or a new generation
-OUTCOME_SECONDS_MAX = 3.0  # how long a lost answer is looked for
+TRIES_MAX = 4  # for a deadlock, a dead connection or a new generation
+OUTCOME_SECONDS_MAX = 3.0  # how long to look for the outcome after a lost connection
 OUTCOME_STATEMENT_SECONDS_MAX = 2
 OUTCOME_PAUSE_SECONDS = 0.05
-COLLECT_EVERY = 64  # batches between two collections
-COLLECT_MAX = 256  # idempotency keys collected at once
-FOREIGN_MAX = 256  # facts of others learnt in passing; behind more, boundaries are looked up
-HEADS_KEPT = 100_000  # positions for which it can be told whose batch took them
+COLLECT_EVERY = 64  # batches between two deletions of old keys and heads
+COLLECT_MAX = 256  # idempotency keys deleted at once
+FOREIGN_MAX = 256  # facts of other processes read with the head; beyond it, the cache is emptied
+HEADS_KEPT = 100_000  # positions; for older ones it is unknown which batch took them
 
 _BEGIN = sessions.Statement(b"BEGIN")
 _COMMIT = sessions.Statement(b"COMMIT")
@@ -100,11 +100,11 @@ _DELETE = "DELETE FROM {table} WHERE id IN (SELECT json_array_elements_text($1::
 
 
 class _NewGeneration(Exception):
-    """Somebody opened the log with other fact types since we looked."""
+    """Another process has opened the log with other fact types since we read the generation."""
 
 
 class PostgresWriter:
-    """One connection that writes, shared by the threads of a handle one at a time."""
+    """The connection that writes. The threads of a handle use it one at a time."""
 
     def __init__(
         self, address: sessions.Address, schema: store.Schema, indexing: Indexing, clock: LogClock
@@ -117,20 +117,20 @@ class PostgresWriter:
         self._key = layout.lock_key(address.namespace)
         self._take_lock = sessions.Statement(_LOCK, (queries.number(self._key),))
         self._session: sessions.PipelineSession | None = None
-        self._recent: log_tail.LogTail | None = None
+        self._tail: log_tail.LogTail | None = None
         self._batches = 0
         self._closed = False
 
     def commit(self, commits: Sequence[model.Commit]) -> list[Answer]:
-        """An answer for each, in order. The commits have been checked."""
+        """Commit, and return an answer for each, in order. The commits were checked before."""
         with self._lock:
             try:
                 return self._commit(commits)
             except psycopg.Error as error:
                 if not failures.is_about_content(error) or len(commits) == 1:
                     return [failures.translate(error) for _ in commits]
-                # One of them holds what the database refuses: the others must not suffer for it.
-                return [self._alone(commit) for commit in commits]
+                # The database refuses the content of one commit: the others must not fail with it.
+                return [self._commit_alone(commit) for commit in commits]
             except TidegateError as error:
                 return [error for _ in commits]
 
@@ -162,7 +162,7 @@ class PostgresWriter:
 
     # ── one batch ──
 
-    def _alone(self, commit: model.Commit) -> Answer:
+    def _commit_alone(self, commit: model.Commit) -> Answer:
         try:
             return self._commit((commit,))[0]
         except psycopg.Error as error:
@@ -177,22 +177,22 @@ class PostgresWriter:
             try:
                 return self._attempt(commits)
             except _NewGeneration:
-                self._learn()
+                self._reload_indexing()
             except psycopg.Error as error:
                 again = failures.is_transient(error) or (reused and failures.is_lost(error))
                 if not (again and tries_left):
                     raise
-        raise StoreUnavailable("the log got new fact types at every try")
+        raise StoreUnavailable("the log got new fact types at every attempt; try again")
 
     def _attempt(self, commits: Sequence[model.Commit]) -> list[Answer]:
-        session = self._connected()
+        session = self._connect()
         batch = postgres_batch.PostgresBatch(self._schema.vocabulary, self._indexing, commits)
         mark = None
         answers: list[Answer] = []
         head = 0
         is_due = self._clock.is_due
         try:
-            seen = self._look(session, batch, is_due)
+            seen = self._look_up(session, batch, is_due)
             head = seen.head
             answers = batch.decide(seen)
             if seen.head == head:
@@ -204,20 +204,20 @@ class PostgresWriter:
         except BaseException as error:
             self._disconnect()
             if mark is None or not failures.is_lost(error):
-                raise  # COMMIT was not sent, or the server said that it refused
-            return self._settled(answers, head, mark, error)
-        if mark is not None and self._recent is not None:
-            self._recent.learn((((e.n, e.t), e.s) for e in batch.entries), head)
+                raise  # COMMIT was not sent, or the server reported that it failed
+            return self._resolve_outcome(answers, head, mark, error)
+        if mark is not None and self._tail is not None:
+            self._tail.add((((e.n, e.t), e.s) for e in batch.entries), head)
         return answers
 
-    def _look(
+    def _look_up(
         self, session: sessions.PipelineSession, batch: postgres_batch.PostgresBatch, is_due: bool
     ) -> postgres_batch.LookedUp:
         """The first round trip. Raises: _NewGeneration, psycopg.Error."""
-        recent = self._recent
-        known = model.POSITION_MAX if recent is None else recent.head
-        floor = model.POSITION_MAX if recent is None else recent.floor
-        pairs = batch.pairs() if recent is None else batch.pairs_seen_before(floor)
+        tail = self._tail
+        known = model.POSITION_MAX if tail is None else tail.head
+        floor = model.POSITION_MAX if tail is None else tail.floor
+        pairs = batch.pairs() if tail is None else batch.pairs_seen_before(floor)
         keys, touched = batch.once_keys(), batch.ids()
         asked = [
             *(_BEGIN, self._take_lock),
@@ -231,14 +231,14 @@ class PostgresWriter:
         answers = iter(found)
         ages = next(answers) if is_due else []
         looked_up = next(answers) if pairs else []
-        remembered = self._caught_up(head)
-        missing = batch.pairs_seen_past(remembered.head)
-        if remembered.floor > floor:
-            # We forgot facts as we caught up: look up what we relied on memory for.
-            missing |= batch.pairs_seen_before(remembered.floor)
+        updated = self._update_tail(head)
+        missing = batch.pairs_seen_past(updated.head)
+        if updated.floor > floor:
+            # The cache dropped facts when it caught up: look up the pairs that needed them.
+            missing |= batch.pairs_seen_before(updated.floor)
         if missing := missing - pairs:
             looked_up += sessions.rows(session.round_trip(_newest_of(missing))[0])
-        newest = {pair: remembered.newest(pair) for pair in batch.pairs()}
+        newest = {pair: updated.newest(pair) for pair in batch.pairs()}
         for name, type, seq in looked_up:
             newest[name.decode(), type.decode()] = int(seq or 0)
         once = {
@@ -251,12 +251,10 @@ class PostgresWriter:
             for id, version, born in stamped
         }
         stored = ages[0][0].decode() if ages else None
-        return postgres_batch.LookedUp(
-            remembered.head, remembered.head, newest, stamps, once, stored
-        )
+        return postgres_batch.LookedUp(updated.head, updated.head, newest, stamps, once, stored)
 
-    def _caught_up(self, found: list[sessions.Row]) -> log_tail.LogTail:
-        """Our memory up to the head, with what others did since; a new one if that is too much.
+    def _update_tail(self, found: list[sessions.Row]) -> log_tail.LogTail:
+        """The cache, updated with the facts of other processes; a new one if those are too many.
 
         Raises:
             _NewGeneration.
@@ -264,10 +262,10 @@ class PostgresWriter:
         head, generation = int(found[0][0]), int(found[0][1])
         if generation != self._indexing.generation:
             raise _NewGeneration
-        recent = self._recent
-        if recent is None or (head > recent.head and len(found) == FOREIGN_MAX):
-            recent = self._recent = log_tail.LogTail(head)
-        elif head > recent.head:
+        tail = self._tail
+        if tail is None or (head > tail.head and len(found) == FOREIGN_MAX):
+            tail = self._tail = log_tail.LogTail(head)
+        elif head > tail.head:
             types = self._indexing.types
             facts = (
                 ((name, type.decode()), int(seq))
@@ -275,13 +273,13 @@ class PostgresWriter:
                 if seq is not None
                 for name in types[type.decode()].names(stored_tags(tags))
             )
-            recent.learn(facts, head)
-        return recent
+            tail.add(facts, head)
+        return tail
 
     def _changes(
         self, batch: postgres_batch.PostgresBatch, head: model.Position, mark: str, ages: str | None
     ) -> Iterator[sessions.Statement]:
-        """The second round trip: all that the batch writes, up to COMMIT."""
+        """The second round trip: everything that the batch writes, and COMMIT."""
         if batch.events:
             yield sessions.Statement(_ADD_EVENTS, (queries.encode(batch.events),))
         if batch.entries:
@@ -307,31 +305,32 @@ class PostgresWriter:
         yield sessions.Statement(_ADD_HEAD, (queries.number(head), mark.encode()))
         yield _COMMIT
 
-    # ── the lost answer ──
+    # ── after a connection was lost during COMMIT ──
 
-    def _settled(
+    def _resolve_outcome(
         self, answers: list[Answer], head: model.Position, mark: str, error: BaseException
     ) -> list[Answer]:
-        """What became of a batch whose COMMIT was sent and not answered."""
-        landed = self._landed(head, mark)
-        if landed:
+        """The answers of a batch whose COMMIT was sent but not acknowledged."""
+        is_committed = self._is_committed(head, mark)
+        if is_committed:
             return answers
         lost = StoreUnavailable(f"PostgreSQL: {failures.message(error)}")
-        if landed is None:
-            # A refusal may rest on a neighbour that is not known: it was not applied, no more.
+        if is_committed is None:
+            # A conflict may be with a commit of this batch, whose outcome is unknown. Certain is
+            # only that the refused commit was not applied.
             unknown = _unknown(error)
             return [unknown if isinstance(answer, model.Receipt) else lost for answer in answers]
         return [lost for _ in answers]
 
-    def _landed(self, head: model.Position, mark: str) -> bool | None:
-        """Whether the batch that ends at this head is ours; None if nobody can be asked."""
+    def _is_committed(self, head: model.Position, mark: str) -> bool | None:
+        """Whether our batch was committed at this head; None if that cannot be found out."""
         deadline = time.monotonic() + OUTCOME_SECONDS_MAX
         while time.monotonic() < deadline:
             try:
                 with closing(
                     sessions.PipelineSession(self._address, OUTCOME_STATEMENT_SECONDS_MAX)
                 ) as session:
-                    # While our old session still commits, it holds the lock.
+                    # If our old session is still committing, this waits for its lock.
                     _, _, marked, newest, _ = session.round_trip(
                         _BEGIN,
                         self._take_lock,
@@ -348,7 +347,7 @@ class PostgresWriter:
             return found == [mark.encode()]
         return None
 
-    # ── a collection as a whole ──
+    # ── replacing a collection ──
 
     def _replace(
         self, connection: sessions.Connection, table: str, records: Iterable[model.Record]
@@ -365,7 +364,7 @@ class PostgresWriter:
 
     # ── the session ──
 
-    def _connected(self) -> sessions.PipelineSession:
+    def _connect(self) -> sessions.PipelineSession:
         if self._closed:
             raise StoreUnavailable("the store is closed")
         if self._session is None:
@@ -376,13 +375,13 @@ class PostgresWriter:
         if self._session is not None:
             self._session.close()
             self._session = None
-        self._recent = None
+        self._tail = None
 
-    def _learn(self) -> None:
-        """Forget what we knew of the log and ask again.
+    def _reload_indexing(self) -> None:
+        """Read the index rules again.
 
         Raises:
-            StoreRefused: a newer program indexes facts that this one writes otherwise.
+            StoreRefused: a newer version indexes a type differently from this one.
         """
         with closing(self._address.connect()) as connection:
             indexing = layout.load_indexing(connection)
@@ -398,5 +397,5 @@ def _newest_of(pairs: set[log_tail.Pair]) -> sessions.Statement:
 
 def _unknown(error: BaseException) -> OutcomeUnknown:
     return OutcomeUnknown(
-        f"PostgreSQL did not say whether the commit landed: {failures.message(error)}"
+        f"PostgreSQL did not report whether the commit was applied: {failures.message(error)}"
     )

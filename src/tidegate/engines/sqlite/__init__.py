@@ -1,4 +1,4 @@
-"""The store on one SQLite file: the default, with nothing to install or run beside it."""
+"""The store on one SQLite file: the default, with no other service to install or run."""
 
 from tidegate.engines.sqlite.store import SqliteStore
 

@@ -1,11 +1,11 @@
 """A group of commits in one transaction: observe, decide, write.
 
-    observe ─▶ what the commits depend on, as it is under the lock
-    decide  ─▶ each commit in order, against that and what the ones before it did
-    write   ─▶ all that was accepted, set by set
+    observe ─▶ read under the lock what the commits depend on
+    decide  ─▶ decide each commit in order, given that and the accepted commits before it
+    write   ─▶ write everything that was accepted, table by table
 
-Nothing is written before everything is decided, so a refused commit leaves nothing to take back,
-and a row that several commits of a group write is written once.
+Nothing is written before everything is decided. So a refused commit needs no rollback, and a row
+that several commits of a group change is written once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tidegate.engines.sqlite import events, layout as sqlite_layout, own_writes
 from tidegate.kernel import canonical_json, codec, model
 from tidegate.kernel.vocabulary import Vocabulary
 
-ONCE_COLLECTED_MAX = 64  # outdated idempotency keys that one group removes
+ONCE_COLLECTED_MAX = 64  # expired idempotency keys that one group deletes
 
 PROBE = "SELECT name, type FROM event_index WHERE name = ? AND type = ? AND seq > ? LIMIT 1"
 NEWEST = "SELECT max(seq) FROM event_index WHERE name = ? AND type = ?"
@@ -53,16 +53,16 @@ _KEEP_AGES = (
 _Columns = tuple[str, str, str, int, str, str, str]  # of event_log, without seq
 
 
-# Index (None: nothing is fenced), types (None: every type), how far it was seen, what to blame.
+# Index name (None: nothing to check), types (None: every type), position seen, clause to report.
 _Probe = tuple[str | None, frozenset[str] | None, model.Position, model.Clause]
 
 
 class PreparedCommit(Struct, frozen=True, gc=False):
-    """A commit made ready outside the lock: its plans, its columns, its text."""
+    """A commit with everything that can be computed before the lock is taken."""
 
     commit: model.Commit
     probes: list[_Probe]
-    facts: list[tuple[_Columns, tuple[str, ...]]]  # columns, and the names to file it under
+    facts: list[tuple[_Columns, tuple[str, ...]]]  # columns and index names
     texts: dict[model.Key, str]
 
     @classmethod
@@ -98,7 +98,7 @@ class PreparedCommit(Struct, frozen=True, gc=False):
 
 
 class SqliteBatch:
-    """The commits of one transaction. ``head`` is the last number that they have taken."""
+    """The commits of one transaction. ``head`` is the last position that they have taken."""
 
     def __init__(
         self,
@@ -110,27 +110,31 @@ class SqliteBatch:
     ) -> None:
         self._cursor = cursor
         self._layout = layout
-        self._known = names  # ids that are committed: they never change
+        self._known = names  # committed ids of index names; they never change
         self._recent = recent
         self._clock = clock
-        self.ids: dict[str, int] = {}  # ids that this group found or made
+        self.ids: dict[str, int] = {}  # ids that this group read or created
         self.head: model.Position = 0
-        self._before: model.Position = 0  # the head that they found: nobody can have read past it
+        self._before: model.Position = 0  # the head before the group; no valid read is beyond it
         self.accepted = 0
-        self._births: dict[model.Key, model.Position] = {}  # of the rows that stand in the tables
+        self._births: dict[model.Key, model.Position] = {}  # ``born`` of the rows in the tables
         self._stamps: dict[
             model.Key, tuple[model.Position, model.Position]
         ] = {}  # version, born, as decided so far
         self._receipts: dict[str, model.Receipt] = {}
         self._log: list[tuple[model.Position, *_Columns]] = []
         self._filed: list[tuple[str, str, model.Position]] = []
-        self._texts: dict[model.Key, str | None] = {}  # rows as they shall stand, None: removed
+        self._texts: dict[model.Key, str | None] = {}  # rows to write; None: to delete
         self._remembered: list[tuple[str, model.Receipt]] = []
 
     # ── observe ──
 
     def observe(self, drafts: Sequence[PreparedCommit]) -> model.Position:
-        """Read under the lock what the commits depend on; tell the head. Raises: StoreRefused."""
+        """Read under the lock what the commits depend on, and return the head.
+
+        Raises:
+            StoreRefused: another version has changed the index rules.
+        """
         self.head, epoch = next(self._cursor.execute(events.HEAD))
         if epoch != self._layout.epoch:
             raise errors.StoreRefused(
@@ -147,9 +151,7 @@ class SqliteBatch:
         return self.head
 
     def _observe_boundaries(self, drafts: Sequence[PreparedCommit]) -> None:
-        """Note the newest position of what moved since somebody read it, where that is longer ago
-        than we remember.
-        """
+        """Look up what changed since boundaries that are too old for ``OwnWrites`` were read."""
         types = self._layout.types
         least: dict[tuple[str, str], model.Position] = {}
         for draft in drafts:
@@ -179,7 +181,7 @@ class SqliteBatch:
             self._recent.note(name, None, newest or 0)
 
     def _ids(self, names: Iterable[str]) -> dict[str, int]:
-        """The ids of those names under which something is filed."""
+        """The ids of those index names that have one."""
         known, found = self._known, self.ids
         missing = [name for name in names if name not in known and name not in found]
         if missing:
@@ -200,7 +202,7 @@ class SqliteBatch:
     # ── decide ──
 
     def decide(self, draft: PreparedCommit) -> model.Receipt | errors.TidegateError:
-        """Take the commit, or say why not."""
+        """Accept the commit and return its receipt, or return why it is refused."""
         once = draft.commit.once
         if once is not None and (seen := self._receipts.get(once.key)) is not None:
             if seen.digest != once.digest:
@@ -213,14 +215,14 @@ class SqliteBatch:
         for name, fenced, seen, clause in draft.probes:
             if name is None:
                 continue
-            if seen > before:  # it was read from a log that was longer
+            if seen > before:  # the log has lost commits since it was read
                 return errors.BoundaryMoved(clause, self._newest(name, fenced))
             if newest := moved(name, fenced, seen):
                 return errors.BoundaryMoved(clause, newest)
         return None
 
     def _newest(self, name: str, fenced: frozenset[str] | None) -> model.Position:
-        """The newest position of these types under the name, 0 if there is none."""
+        """The newest position of these types under the index name; 0 if there is none."""
         found = [self._recent.moved(name, fenced, 0)]
         if id := self._ids((name,)).get(name):
             types = self._layout.types
@@ -274,7 +276,7 @@ class SqliteBatch:
     # ── write ──
 
     def write(self) -> None:
-        """Write all that was accepted."""
+        """Write everything that was accepted."""
         cursor, types = self._cursor, self._layout.types
         if self._log:
             cursor.executemany(_APPEND, self._log)
@@ -289,7 +291,7 @@ class SqliteBatch:
         cursor.execute("UPDATE log_head SET head = ?", (self.head,))
 
     def _index_rule_ids(self) -> dict[str, int]:
-        """The ids of all names that something is filed under; new names get theirs."""
+        """The ids of all index names of the group; new names get one."""
         names = {name for name, _, _ in self._filed}
         if names <= self._known.keys():
             return self._known
@@ -305,7 +307,7 @@ class SqliteBatch:
         for key, text in self._texts.items():
             table, before = self._layout.tables[key.collection], self._births.get(key)
             if text is None:
-                rows[table.delete].append((key.id,))  # nothing, if it was made by this group
+                rows[table.delete].append((key.id,))  # deletes nothing if this group created it
                 continue
             version, born = self._stamps[key]
             if before is None:
@@ -343,5 +345,5 @@ class SqliteBatch:
 def receipt_of(
     first: model.Position, last: model.Position, at: str, answer: bytes, digest: bytes
 ) -> model.Receipt:
-    """The receipt that a row of idempotency_keys is."""
+    """Convert a row of idempotency_keys to a receipt."""
     return model.Receipt(first, last, codec.time_value(at), answer, digest=digest)

@@ -1,7 +1,7 @@
-"""How a database file is opened, so that what SQLite acknowledges is on the disk.
+"""Opens a database file so that a commit that SQLite acknowledges is on the disk.
 
-One connection writes, any number read. Settings that durability or the guards rest on are read
-back after they were set: a store that cannot keep its promises is refused, not served.
+One connection writes, any number read. The settings that durability and the guards depend on are
+read back after they were set. A store where one of them is wrong is refused.
 """
 
 from __future__ import annotations
@@ -33,25 +33,25 @@ from tidegate.errors import StoreRefused, StoreUnavailable
 # of a table can be widened in place.
 VERSION_MIN = (3, 53, 0)
 BUSY_TIMEOUT_MS = 10_000  # a backstop: our own writers queue at the lock file
-# SQLite goes through all of it at every commit that split a page; what is not in it is not far, in
-# the system's cache.
+# Small, because SQLite walks the whole cache at every commit that split a page. Other pages are
+# still in the cache of the operating system.
 CACHE_KIB = 16 * 1024
-READER_CACHE_KIB = 8 * 1024  # every commit empties it; what is not in the WAL is mapped
-MMAP_BYTES = 2**31 - 2**16  # as much as SQLite will map; it is the kernel's memory, not ours
+READER_CACHE_KIB = 8 * 1024  # every commit empties it; pages outside the WAL are mapped anyway
+MMAP_BYTES = 2**31 - 2**16  # the most that SQLite maps; it is not memory of this process
 JOURNAL_BYTES_MAX = 128 * 1024 * 1024
-CHECKPOINT_PAGES = 16_000  # a page that many commits touch is then moved once
+CHECKPOINT_PAGES = 16_000  # rare, so that a page that many commits change is moved only once
 WAL_ROOM_MIN = 128 * 1024
-WAL_ROOM_MAX = 1024 * 1024  # in one step, so that no single flush has to wait for long
-WAL_ROOM_USES_MIN = 4  # flushes that a step should serve
-WAL_BYTES_MAX = 64 * 1024 * 1024  # about where a checkpoint lets it start again
-STATEMENTS_MAX = 256  # prepared statements that a connection keeps
+WAL_ROOM_MAX = 1024 * 1024  # of one step, so that no single flush takes long
+WAL_ROOM_USES_MIN = 4  # flushes that a step should be enough for
+WAL_BYTES_MAX = 64 * 1024 * 1024  # about where a checkpoint restarts the WAL
+STATEMENTS_MAX = 256  # prepared statements that a connection caches
 
-LOCK_SECONDS_MAX = 5.0  # how long a writer waits for its turn, as on PostgreSQL
+LOCK_SECONDS_MAX = 5.0  # how long a writer waits for the lock, as on PostgreSQL
 LOCK_POLL_SECONDS_FIRST, LOCK_POLL_SECONDS_MAX = 0.000_05, 0.001
 
 T = TypeVar("T")
 
-# A WAL is shared memory between processes; these file systems share it between machines, badly.
+# A WAL needs memory that processes share. These file systems break that between machines.
 NETWORK_FILE_SYSTEMS = frozenset(
     {"afs", "ceph", "cifs", "fuse.glusterfs", "fuse.sshfs", "gfs2", "lustre", "ncpfs"}
     | {"nfs", "nfs4", "ocfs2", "smb3", "smbfs"}
@@ -62,12 +62,12 @@ _DEMANDED = {"journal_mode": "wal", "synchronous": 2, "foreign_keys": 1, "recurs
 
 
 def check_platform(path: str, mounts: Path = MOUNTS) -> None:
-    """Raises: StoreRefused: an SQLite that is too old, or a file system that is shared."""
+    """Raises: StoreRefused: SQLite is too old, or the path is on a network file system."""
     found = tuple(int(part) for part in apsw.sqlite_lib_version().split("."))
     if found < VERSION_MIN:
         wanted = ".".join(map(str, VERSION_MIN))
         raise StoreRefused(
-            f"SQLite {apsw.sqlite_lib_version()} is too old for us; install {wanted} or newer"
+            f"SQLite {apsw.sqlite_lib_version()} is too old; install {wanted} or newer"
         )
     file_system = _file_system(path, mounts)
     if file_system in NETWORK_FILE_SYSTEMS:
@@ -75,12 +75,12 @@ def check_platform(path: str, mounts: Path = MOUNTS) -> None:
 
 
 def version() -> str:
-    """Of the SQLite that runs here."""
+    """The version of the SQLite library in use."""
     return apsw.sqlite_lib_version()
 
 
 def _file_system(path: str, mounts: Path) -> str:
-    """The type of the file system that holds the path, or nothing where it cannot be told."""
+    """The type of the file system that holds the path; empty if it is unknown."""
     if not mounts.exists():
         return ""
     longest, found = "", ""
@@ -94,10 +94,10 @@ def _file_system(path: str, mounts: Path) -> str:
 
 
 def open_writer(path: str) -> apsw.Connection:
-    """The connection that commits and checkpoints. Raises: StoreRefused."""
+    """Open the connection that commits and checkpoints. Raises: StoreRefused."""
     try:
         connection = _open(path)
-        # Mapped pages would count as this process's memory as the log grows; the cache does not.
+        # Mapped pages would count as memory of this process, more and more as the log grows.
         connection.execute("PRAGMA mmap_size = 0").fetchall()
         connection.execute("PRAGMA journal_mode = WAL").fetchall()
         connection.execute(f"PRAGMA journal_size_limit = {JOURNAL_BYTES_MAX}").fetchall()
@@ -113,8 +113,10 @@ def open_writer(path: str) -> apsw.Connection:
 
 
 def open_reader(path: str) -> apsw.Connection:
-    """A connection that never writes and never checkpoints, for one thread at a time: every
-    column of every row would take and release SQLite's lock on it.
+    """Open a connection that never writes and never checkpoints.
+
+    Only one thread may use it at a time. Without SQLite's own mutex, which it would lock for every
+    column of every row, reads are faster.
     """
     connection = _open(path, apsw.SQLITE_OPEN_NOMUTEX)
     connection.execute(f"PRAGMA mmap_size = {MMAP_BYTES}").fetchall()
@@ -129,12 +131,12 @@ def _open(path: str, threads: int = apsw.SQLITE_OPEN_FULLMUTEX) -> apsw.Connecti
     flags = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE | threads
     connection = apsw.Connection(path, flags=flags, statementcachesize=STATEMENTS_MAX)
     connection.set_busy_timeout(BUSY_TIMEOUT_MS)
-    # Else a statement is planned again whenever a value is bound, which takes longer than it runs.
+    # Otherwise SQLite may plan a statement again for new values, which takes longer than running it
     connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
     for pragma in (
         "synchronous = FULL",
         "foreign_keys = ON",
-        "recursive_triggers = ON",  # a REPLACE deletes, and deletes of history must be seen
+        "recursive_triggers = ON",  # so that the triggers on history see the delete of a REPLACE
         "temp_store = MEMORY",
         f"cache_size = -{CACHE_KIB}",
     ):
@@ -143,38 +145,40 @@ def _open(path: str, threads: int = apsw.SQLITE_OPEN_FULLMUTEX) -> apsw.Connecti
 
 
 class WalRoom:
-    """Room in the WAL ahead of its end.
+    """Grows the WAL ahead of time, so that most flushes do not change the size of the file.
 
     To flush a file that grew, the system must also flush its own journal, which takes twice as
-    long. So room is made in steps, by zeros behind the end. SQLite writes over them as it writes
-    over what an earlier turn left in a WAL, and takes neither for a frame: checksums do not fit.
+    long. So zeros are written after the end, in large steps. SQLite overwrites them like the old
+    frames of a WAL that was restarted. It never takes zeros for a frame, because the checksum does
+    not match.
     """
 
     def __init__(self, path: str) -> None:
         self._path = f"{path}-wal"
-        self._end = 0  # where the room ended when we looked last
+        self._end = 0  # the size of the file at the last check
 
     def make(self) -> None:
-        """Make more if the WAL came to the end of it. Call it inside a write transaction alone:
-        nobody, of whatever program, touches the WAL then.
+        """Add room if the WAL has grown past the last one.
+
+        Call it only inside a write transaction, when no other process can write to the WAL.
         """
         try:
             size = os.stat(self._path).st_size
             if size > self._end:
-                size += self._added(size, size - self._end)
+                size += self._add(size, size - self._end)
         except OSError:
-            return  # the WAL grows as it is written
+            return  # no harm: the WAL grows when it is written, only slower
         self._end = size
 
-    def _added(self, size: int, grown: int) -> int:
+    def _add(self, size: int, grown: int) -> int:
         step = min(max(size, WAL_ROOM_MIN), WAL_ROOM_MAX)
-        # What is left to write is much anyway, or would be made room for hardly more than once.
+        # Not worth it: a checkpoint will restart the WAL soon, or flushes are as large as a step.
         if size >= WAL_BYTES_MAX or grown * WAL_ROOM_USES_MIN > step:
             return 0
         with open(self._path, "r+b", buffering=0) as wal:
             wal.seek(-min(size, WAL_ROOM_MIN // 2), os.SEEK_END)
             if not wal.read().strip(b"\0"):
-                return 0  # another handle made it
+                return 0  # another handle has added room already
             return wal.write(bytes(step))
 
 
@@ -185,22 +189,22 @@ _FREE_NEXT = struct.pack(_FLOCK, F_UNLCK, os.SEEK_SET, 0, 1, 0)
 
 
 class WriterLock:
-    """Whose turn it is to write: threads of this handle first, then handles and processes.
+    """Serializes writers: first the threads of this handle, then handles and processes.
 
-    SQLite's own wait is a poll that starves some writers for a second. Here, too, a writer polls,
-    so that it can give up: a process that was stopped inside its commit keeps the lock for ever.
-    But whoever waits holds a second lock on the file, *next*, which everybody takes before the
-    first and frees after it: a writer that comes again cannot overtake. The system frees both locks
-    of a process that died.
+    SQLite's own wait is a poll that starves some writers for a second. This class polls too, so
+    that a writer can give up: a process that was stopped inside its commit holds the lock forever.
+    But a waiting writer holds a second lock on the file, *next*. Every writer takes *next* before
+    the first lock and releases it after it got that one. So a writer that has just finished cannot
+    overtake one that waits. The system releases both locks of a process that died.
 
-    A signal handler may raise in the main thread after every call, and at the beginning of every
-    function. So each lock is freed by the first call of a ``finally`` whose ``try`` took it, and by
-    a call into C: an exception comes after such a call, not in its place.
+    In the main thread a signal handler may raise after every call, and at the start of every
+    function. So each lock is released by the first call of the ``finally`` whose ``try`` took it,
+    and that call goes into C: an exception comes after such a call, not instead of it.
     """
 
     def __init__(self, path: str) -> None:
         """Raises: OSError."""
-        self._threads = RLock()  # knows its owner: freeing it where we did not get it does no harm
+        self._threads = RLock()  # it knows its owner: releasing it without having it only raises
         self._is_held = False
         self._process = os.getpid()
         self._path = path
@@ -210,29 +214,30 @@ class WriterLock:
         flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
         return os.fdopen(os.open(self._path, flags, 0o600), "ab")
 
-    def hold(self, work: Callable[[], T]) -> T:
-        """Do this while nobody else writes.
+    def run(self, work: Callable[[], T]) -> T:
+        """Do the work while no other thread or process writes.
 
         Raises:
-            StoreRefused, StoreUnavailable: the handle is another process's, or closed, or the turn
-                did not come in time. And what the work raises.
+            StoreRefused: the handle was opened before a fork.
+            StoreUnavailable: the handle is closed, or the lock was not free in time.
+            All that the work raises.
         """
         self.check_process()
         deadline = time.monotonic() + LOCK_SECONDS_MAX
         seconds = LOCK_SECONDS_MAX
         try:
             if not self._threads.acquire(timeout=seconds):
-                raise _no_turn("another thread")
+                raise _lock_timeout("another thread")
             if self._is_held:
-                raise StoreUnavailable("a commit of this very thread is under way")
-            return self._hold(work, deadline)
+                raise StoreUnavailable("this thread is already writing a commit")
+            return self._run(work, deadline)
         finally:
             try:  # noqa: SIM105 - no other call may come before this one
                 self._threads.release()
             except RuntimeError:
                 pass  # we did not get it
 
-    def _hold(self, work: Callable[[], T], deadline: float) -> T:
+    def _run(self, work: Callable[[], T], deadline: float) -> T:
         try:
             self._is_held = True
             self._take(deadline)
@@ -248,7 +253,7 @@ class WriterLock:
                 self._open_again()
 
     def _take(self, deadline: float) -> None:
-        """Both locks, then the first alone. Raises: StoreUnavailable."""
+        """Take *next* and the lock, then release *next*. Raises: StoreUnavailable."""
         if self._file.closed:
             raise StoreUnavailable("the store is closed")
         try:
@@ -260,7 +265,7 @@ class WriterLock:
             fcntl(self._file, F_OFD_SETLK, _FREE_NEXT)
 
     def _open_again(self) -> None:
-        """Closing the file frees its locks too, and what was committed stands."""
+        """Open the lock file again. Closing it releases its locks too; commits are not lost."""
         if not self._file.closed:
             with suppress(OSError):
                 self._file.close()
@@ -272,7 +277,7 @@ class WriterLock:
             raise StoreRefused("this handle was opened before a fork; open one in this process")
 
     def close(self) -> None:
-        """Take no more turns. A thread that writes just now ends as it would have."""
+        """Refuse further writes. A thread that is writing now finishes."""
         is_ours = self._threads.acquire(timeout=LOCK_SECONDS_MAX)
         self._file.close()
         if is_ours:
@@ -280,7 +285,11 @@ class WriterLock:
 
 
 def _poll(take: Callable[[], object], deadline: float) -> None:
-    """Raises: StoreUnavailable: it was not to be had in time. OSError."""
+    """Call ``take`` until it succeeds.
+
+    Raises:
+        StoreUnavailable: it did not succeed before the deadline. OSError.
+    """
     pause = LOCK_POLL_SECONDS_FIRST
     while True:
         try:
@@ -288,12 +297,12 @@ def _poll(take: Callable[[], object], deadline: float) -> None:
             return
         except BlockingIOError:
             if time.monotonic() >= deadline:
-                raise _no_turn("another process") from None
+                raise _lock_timeout("another process") from None
         time.sleep(pause)
         pause = min(2 * pause, LOCK_POLL_SECONDS_MAX)
 
 
-def _no_turn(holder: str) -> StoreUnavailable:
+def _lock_timeout(holder: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"{holder} has held the lock on the log for {LOCK_SECONDS_MAX:g} s; "
         "if a process was stopped inside its commit, continue or end it"

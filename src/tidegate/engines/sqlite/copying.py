@@ -1,4 +1,4 @@
-"""A copy of a database file as it is at one moment, while others read and write it."""
+"""Copies a database file as of one moment, while other processes read and write it."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tidegate.engines.sqlite import connection, events
 from tidegate.errors import StoreRefused, StoreUnavailable
 from tidegate.kernel.model import Position
 
-ALL_PAGES = -1  # in one read transaction: the writer goes on, and the copy is of one moment
+ALL_PAGES = -1  # in one read transaction: the copy is of one moment, and the writer can continue
 
 
 def copy(source: Path, destination: Path) -> Position:
-    """Copy the database, its write-ahead log included, into a file that is not there yet; the
-    head of the log in it.
+    """Copy the database with its WAL into a new file, and return the head of the log in the copy.
 
     Raises:
-        StoreRefused: there is something, or the copy is not sound. StoreUnavailable.
+        StoreRefused: the file exists already, or the copy fails the integrity check.
+        StoreUnavailable.
     """
     if destination.exists():
         raise StoreRefused(f"{destination.name} exists already")

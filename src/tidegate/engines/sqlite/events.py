@@ -1,4 +1,4 @@
-"""How clauses are answered from event_index and event_log, and how rows become events."""
+"""Reads events: turns clauses into SQL on event_index and event_log, and rows into events."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.kernel.vocabulary import Vocabulary
 
 _COLUMNS = "e.at, e.kind, e.type, e.schema, e.tags, e.meta, CAST(e.body AS BLOB)"
 
-# CROSS JOIN pins the order: from the index to the log, never the other way round.
+# CROSS JOIN fixes the join order in SQLite: from the index to the log.
 _BY_INDEX = (
     f"SELECT i.seq, {_COLUMNS} FROM event_index i CROSS JOIN event_log e ON e.seq = i.seq"
     " WHERE i.name = (SELECT id FROM event_names WHERE name = ?) AND i.seq > ? AND i.type "
@@ -34,11 +34,12 @@ FEED = f"{_BY_SCAN} ORDER BY e.seq LIMIT ?"
 
 HEAD = "SELECT head, epoch FROM log_head"
 
-# For a list of types SQLite makes a table each time; so many look-ups of the name cost less.
+# For a list of types SQLite builds a temporary table. Up to this many types, it is cheaper to look
+# up the name once per type.
 SEPARATE_TYPES_MAX = 4
-# Beyond this many types a merge of one seek per type is dearer than a sort.
+# With more types than this, merging one seek per type costs more than sorting.
 MERGED_TYPES_MAX = 16
-METAS_KEPT_MAX = 256  # decoded; many events of a log share theirs
+METAS_KEPT_MAX = 256  # cached decoded metas; many events have the same meta
 
 Row = tuple[int, str, str, str, int, str, str, bytes]
 
@@ -47,19 +48,19 @@ _position = attrgetter("position")
 
 _tags_encoder = msgspec.json.Encoder()
 
-# What the columns hold, each by one call into C.
+# Decoders of the columns; each is one call into C.
 _time = datetime.fromisoformat
 _tags = decoders.build(tuple[str, ...]).decode
 _meta = lru_cache(METAS_KEPT_MAX)(codec.meta_value)
 
 
 def tags_text(tags: Sequence[str]) -> str:
-    """Sorted tags as they are stored; equal sets are equal text."""
+    """Encode sorted tags as they are stored. Equal sets give equal texts."""
     return _tags_encoder.encode(tags).decode()
 
 
 def events_of(rows: Iterable[Row]) -> list[model.Event]:
-    """The events that these rows are. Hot: a boundary read spends half of its time here."""
+    """Convert rows to events. Hot: a boundary read spends half of its time here."""
     return [
         model.Event(seq, _time(at), kind, type, schema, _tags(tags), _meta(meta), body)
         for seq, at, kind, type, schema, tags, meta, body in rows
@@ -70,9 +71,9 @@ class ClausePlan(msgspec.Struct, frozen=True):
     """How one clause is read and fenced: by which index name, for which types."""
 
     clause: model.Clause
-    name: str | None  # None: no index covers it, the log is scanned and nothing is fenced
+    name: str | None  # None: no index covers it; the log is scanned, and there is no boundary
     types: frozenset[str] | None  # None: every type
-    filtered: bool  # whether what the statement finds must be looked at again
+    filtered: bool  # whether the tags of the rows found must be compared as well
 
     @classmethod
     def of(cls, vocabulary: Vocabulary, clause: model.Clause) -> ClausePlan:
@@ -83,7 +84,7 @@ class ClausePlan(msgspec.Struct, frozen=True):
 
 
 class EventRead:
-    """One read: a cursor, and from where to where."""
+    """One read: a cursor, and the range of positions."""
 
     def __init__(
         self, cursor: apsw.Cursor, types: dict[str, int], after: model.Position, limit: int | None
@@ -91,15 +92,16 @@ class EventRead:
         self._cursor = cursor
         self._types = types
         self._after = after
-        # One more than asked for tells whether the limit cut the page.
-        self._most = None if limit is None else limit + 1
+        # One more than the limit shows whether the limit cut the page.
+        self._rows_max = None if limit is None else limit + 1
 
     def events(self, plans: Sequence[ClausePlan]) -> tuple[list[model.Event], model.Position]:
-        """What any of the clauses finds, in order, once each; at most one more than the limit.
-        And where the head stood then.
+        """The events that match any clause, in order, each once, and the head at that moment.
+
+        There is at most one more than the limit.
         """
-        if len(plans) == 1 and plans[0].name and plans[0].types and self._most is None:
-            return self._at_once(plans[0], plans[0].name, plans[0].types)
+        if len(plans) == 1 and plans[0].name and plans[0].types and self._rows_max is None:
+            return self._read_at_once(plans[0], plans[0].name, plans[0].types)
         self._cursor.execute("BEGIN")
         try:
             head = next(self._cursor.execute(HEAD))[0]
@@ -108,12 +110,12 @@ class EventRead:
             found = {event.position: event for plan in plans for event in self._events(plan)}
         finally:
             self._cursor.execute("COMMIT")
-        return [found[position] for position in sorted(found)][: self._most], head
+        return [found[position] for position in sorted(found)][: self._rows_max], head
 
-    def _at_once(
+    def _read_at_once(
         self, plan: ClausePlan, name: str, types: frozenset[str]
     ) -> tuple[list[model.Event], model.Position]:
-        """The same for one indexed clause, in one statement: nearly every boundary is read so."""
+        """As ``events``, for one indexed clause in one statement; most boundaries are read so."""
         bindings: list[str | int] = []
         if len(types) <= SEPARATE_TYPES_MAX:
             for type in types:
@@ -124,14 +126,14 @@ class EventRead:
         first = next(rows)
         assert first[0] == 0, "the head comes first"
         head = first[4]
-        events = events_of(_carrying(plan.clause.tags, rows) if plan.filtered else rows)
-        if len(types) > 1:  # one run per type, which Python merges faster than SQLite sorts
+        events = events_of(_with_tags(plan.clause.tags, rows) if plan.filtered else rows)
+        if len(types) > 1:  # one sorted run per type: Python merges them faster than SQLite sorts
             events.sort(key=_position)
         return events, head
 
     def _events(self, plan: ClausePlan) -> list[model.Event]:
         if plan.types is not None and not plan.types:
-            return []  # none of them can stand under the name
+            return []  # none of the types is indexed under the name
         if plan.name is None:
             statement, bindings = _scan(plan.clause, self._after)
         elif plan.types is None:
@@ -142,44 +144,44 @@ class EventRead:
         return self._fetch(plan, statement, bindings)
 
     def _by_types(self, plan: ClausePlan, name: str, types: list[int]) -> list[model.Event]:
-        if self._most is not None and 1 < len(types) <= MERGED_TYPES_MAX:
-            # SQLite merges these as it goes, so that a limit stops it early.
+        if self._rows_max is not None and 1 < len(types) <= MERGED_TYPES_MAX:
+            # SQLite merges these lazily, so a limit stops it early.
             statement = " UNION ALL ".join([f"{_BY_INDEX} = ?"] * len(types)) + " ORDER BY 1"
             merged = [binding for id in types for binding in (name, self._after, id)]
             return self._fetch(plan, statement, merged)
-        # Without a limit there are more clauses, and what they find is put in order at the end.
-        order = "" if self._most is None else " ORDER BY i.seq"
-        statement = f"{_BY_INDEX} {_among(len(types))}{order}"
+        # Without a limit there are several clauses here, and ``events`` sorts their results.
+        order = "" if self._rows_max is None else " ORDER BY i.seq"
+        statement = f"{_BY_INDEX} {_in_list(len(types))}{order}"
         return self._fetch(plan, statement, [name, self._after, *types])
 
     def _fetch(
         self, plan: ClausePlan, statement: str, bindings: list[str | int]
     ) -> list[model.Event]:
-        if self._most is not None and not plan.filtered:
-            statement, bindings = f"{statement} LIMIT ?", [*bindings, self._most]
+        if self._rows_max is not None and not plan.filtered:
+            statement, bindings = f"{statement} LIMIT ?", [*bindings, self._rows_max]
         rows: Iterable[Row] = self._cursor.execute(statement, bindings)
         if plan.filtered:
-            rows = islice(_carrying(plan.clause.tags, rows), self._most)
+            rows = islice(_with_tags(plan.clause.tags, rows), self._rows_max)
         return events_of(rows)
 
 
 @cache
 def _boundary_read(types: int) -> str:
     if types > SEPARATE_TYPES_MAX:
-        return f"{_HEAD_FIRST}{_BY_INDEX} {_among(types)}"
+        return f"{_HEAD_FIRST}{_BY_INDEX} {_in_list(types)}"
     return _HEAD_FIRST + " UNION ALL ".join([f"{_BY_INDEX} = ?"] * types)
 
 
-def _among(count: int) -> str:
+def _in_list(count: int) -> str:
     return "= ?" if count == 1 else f"IN ({', '.join('?' * count)})"
 
 
-def _carrying(tags: frozenset[str], rows: Iterable[Row]) -> Iterable[Row]:
+def _with_tags(tags: frozenset[str], rows: Iterable[Row]) -> Iterable[Row]:
     return (row for row in rows if tags.issubset(_tags(row[5])))
 
 
 def _scan(clause: model.Clause, after: model.Position) -> tuple[str, list[str | int]]:
-    """A pass over the log for a clause that no index covers."""
+    """A scan of the log for a clause that no index covers."""
     terms = [_BY_SCAN]
     bindings: list[str | int] = [after]
     if clause.types is not None:
@@ -189,7 +191,7 @@ def _scan(clause: model.Clause, after: model.Position) -> tuple[str, list[str | 
         terms.append("e.tags = ?")
         bindings.append(tags_text(sorted(clause.tags)))
     elif clause.tags:
-        # Every carrier holds the tag's JSON text; whether it is a whole tag there is asked later.
+        # Every event with the tag contains its JSON text. ``_with_tags`` later compares whole tags.
         terms += ["instr(e.tags, ?)"] * len(clause.tags)
         bindings += (_tags_encoder.encode(tag).decode() for tag in sorted(clause.tags))
     return " AND ".join(terms) + " ORDER BY e.seq", bindings

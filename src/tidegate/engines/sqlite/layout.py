@@ -1,10 +1,10 @@
-"""The tables of a log, and how a file follows what the program declares.
+"""The tables of a log, and how they are extended to what this version declares.
 
     event_log ◀── event_index(name, type, seq) ──▶ event_names, event_types
     log_head · log_meta · idempotency_keys · one table for each collection (``records``)
 
-Everything here runs at open, under the writer's lock, in one transaction, and goes forward only:
-what is missing is added; what another program declared stays.
+All of it runs when the file is opened, under the writer's lock, in one transaction. It only adds
+what is missing; what another version declared stays.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _TABLES = {
             name INTEGER NOT NULL, type INTEGER NOT NULL, seq INTEGER NOT NULL,
             PRIMARY KEY (name, type, seq)
         ) STRICT, WITHOUT ROWID""",
-    # head: the last number taken, which is no event's if a commit had no facts. names: the last id
-    # in event_names. epoch: how often the meaning of event_index changed.
+    # head: the last position, which has no event if that commit had no facts. names: the last id in
+    # event_names. epoch: how often types were indexed again.
     "log_head": """
         CREATE TABLE log_head (
             one INTEGER PRIMARY KEY CHECK (one = 1),
@@ -53,7 +53,7 @@ _TABLES = {
         ) STRICT""",
     "log_meta": """
         CREATE TABLE log_meta (name TEXT NOT NULL PRIMARY KEY, value TEXT NOT NULL) STRICT""",
-    # In order of arrival, so that the oldest are found without another index.
+    # The key is the position, so that the oldest keys are found without another index.
     "idempotency_keys": """
         CREATE TABLE idempotency_keys (
             first INTEGER PRIMARY KEY, last INTEGER NOT NULL, at TEXT NOT NULL,
@@ -62,8 +62,8 @@ _TABLES = {
 }
 ENGINE_TABLES = frozenset(_TABLES)
 
-# Nothing is ever written at or below the head. This also stops a REPLACE on a connection that did
-# not ask for recursive triggers, where its delete would go unseen.
+# No event is ever inserted at or below the head. The first trigger also stops a REPLACE on a
+# connection without recursive triggers, where the delete trigger would not run.
 _LOG_TRIGGERS = """
     CREATE TRIGGER event_log_insert BEFORE INSERT ON event_log
         WHEN NEW.seq <= (SELECT head FROM log_head)
@@ -83,7 +83,7 @@ _INDEX_TRIGGERS = """
 
 @dataclass(frozen=True, slots=True)
 class FileLayout:
-    """What a handle knows of its file after it was brought up to date."""
+    """What a handle knows about its file after it was brought up to date."""
 
     log_id: str
     epoch: int
@@ -93,11 +93,11 @@ class FileLayout:
 
 
 def lay_out(connection: apsw.Connection, schema: store.Schema) -> FileLayout:
-    """Bring the file up to what the schema declares. Call it inside a transaction.
+    """Extend the file to what the schema declares. Call it inside a transaction.
 
     Raises:
-        InvalidDefinition: a collection named like a table of the engine.
-        StoreRefused: a file of another format, or rows that contradict what is declared.
+        InvalidDefinition: a collection has the name of a table of the engine.
+        StoreRefused: the file has another format, or rows contradict the declaration.
     """
     taken = sorted(ENGINE_TABLES & schema.collections.keys())
     if taken:
@@ -114,7 +114,7 @@ def lay_out(connection: apsw.Connection, schema: store.Schema) -> FileLayout:
 
 
 def _create(connection: apsw.Connection) -> dict[str, str]:
-    """Make the log's own tables in a new file; return what log_meta holds."""
+    """Create the log's own tables in a new file; return the content of log_meta."""
     if not connection.table_exists(None, "log_meta"):
         for statement in _TABLES.values():
             connection.execute(statement)
@@ -131,10 +131,10 @@ def _create(connection: apsw.Connection) -> dict[str, str]:
 
 
 def _allow_kinds(connection: apsw.Connection, kinds: frozenset[str]) -> None:
-    """Let the log take facts of declared kinds alone, whoever writes them.
+    """Make the database itself refuse facts of undeclared kinds.
 
     Raises:
-        StoreRefused: the log holds facts of a kind that nobody declared.
+        StoreRefused: the log holds facts of an undeclared kind.
     """
     try:
         allow_values(connection, "event_log", "kind", kinds, is_optional=False)
@@ -143,7 +143,7 @@ def _allow_kinds(connection: apsw.Connection, kinds: frozenset[str]) -> None:
 
 
 def _show_stamps(connection: apsw.Connection, table: Table) -> None:
-    """Add the columns that show a row's positions under the names that its collection gives."""
+    """Add the columns for the collection's ``stamps``."""
     found = connection.execute(f"PRAGMA table_xinfo({table.name})").fetchall()
     present = {row[1] for row in found}
     for name, stamp in table.collection.stamps.items():
@@ -154,11 +154,11 @@ def _show_stamps(connection: apsw.Connection, table: Table) -> None:
             )
 
 
-# ── fact types, and what they are indexed under ───────────────────────────────────────────────────
+# ── fact types and their indexes ──────────────────────────────────────────────────────────────────
 
 
 def _register_types(connection: apsw.Connection, vocabulary: Vocabulary) -> dict[str, int]:
-    """An id for every declared type; types whose indexing changed are indexed again."""
+    """Give every declared type an id, and index again the types whose index rule changed."""
     known = {
         name: (id, indexing)
         for id, name, indexing in connection.execute("SELECT id, name, indexing FROM event_types")
@@ -181,8 +181,9 @@ def _register_types(connection: apsw.Connection, vocabulary: Vocabulary) -> dict
 def _reindex(
     connection: apsw.Connection, index_rule: index_rules.IndexRule, name: str, id: int
 ) -> None:
-    """File the events of one type again. Handles that file by other rules may not write any more:
-    the epoch tells them.
+    """Index the events of one type again.
+
+    The new epoch stops other handles from writing, because they still use the old rule.
     """
     connection.execute("DROP TRIGGER event_index_update; DROP TRIGGER event_index_delete")
     connection.execute("DELETE FROM event_index WHERE type = ?", (id,))
@@ -222,7 +223,7 @@ def known_ids(cursor: apsw.Cursor, names: Iterable[str]) -> dict[str, int]:
 
 
 def new_ids(cursor: apsw.Cursor, names: Sequence[str]) -> dict[str, int]:
-    """Ids for index names that have none. Valid for others only after the commit."""
+    """Create ids for index names. Other handles may use them only after the commit."""
     last: int = next(
         cursor.execute("UPDATE log_head SET names = names + ? RETURNING names", (len(names),))
     )[0]

@@ -1,4 +1,4 @@
-"""The connections of those who read: one each, kept for the next."""
+"""A pool of connections for reads."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ KEPT_MAX = 16  # idle connections; more readers at once open and close their own
 
 
 class ReadConnection:
-    """A connection, its user's own inside ``with``. Raises: StoreUnavailable.
+    """A connection that one thread uses inside ``with``. Raises: StoreUnavailable.
 
-    No statement stays open behind its user: it would end in his thread while the next one reads.
+    The statement is closed at the end of the block. Otherwise this thread would finish it later,
+    while another one reads on the same connection.
     """
 
     __slots__ = ("_cursor", "_home", "connection")
@@ -44,7 +45,7 @@ class ReadConnection:
 
 
 class ConnectionPool:
-    """All of one handle."""
+    """The idle read connections of one handle."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -52,7 +53,7 @@ class ConnectionPool:
         self._closed = False
 
     def reader(self) -> ReadConnection:
-        """Raises: StoreUnavailable."""
+        """Take an idle connection, or open one. Raises: StoreUnavailable."""
         if self._closed:
             raise StoreUnavailable("the store is closed")
         try:
@@ -65,7 +66,7 @@ class ConnectionPool:
             raise StoreUnavailable(f"cannot read: {error}") from error
 
     def take_back(self, reader: ReadConnection) -> None:
-        """For the next, or away."""
+        """Keep the connection for the next read, or close it if there are enough."""
         if len(self._idle) < KEPT_MAX and not self._closed:
             self._idle.append(reader)
         else:

@@ -1,9 +1,9 @@
-"""A collection as a table of its name: rows as JSON text, declared members as real columns.
+"""A collection as a table: rows as JSON text, declared members as generated columns.
 
     CREATE TABLE rollouts (id, version, born, data, phase … AS (json_extract(data, '$.phase')))
 
-Columns are generated and indexes are partial (a row that lacks a column is not in the index), so
-no program, ours or another, can make them disagree with the row.
+Columns are generated, and indexes are partial: a row without a value in a column is not in the
+index. So no program, ours or another, can make them disagree with the row.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ Bindings = list[str | int]
 
 
 class Table:
-    """One collection's statements, its place in the file, and its ranges."""
+    """The statements, the table and the ranges of one collection."""
 
     def __init__(self, collection: kernel_collections.Collection) -> None:
         self.collection = collection
         self.name = quoted(collection.name)
         self.get = f"SELECT version, born, data FROM {self.name} WHERE id = ?"
         self.stamps = f"SELECT id, version, born FROM {self.name} WHERE id = ?"
-        # A row that is there is changed by a statement of its own, not by an upsert: that costs
-        # a third more. Where its birth stays, its fact need not be looked up again either.
+        # An existing row is changed by an UPDATE, because an upsert costs a third more. If ``born``
+        # stays the same, it is not set, so that SQLite does not check its foreign key again.
         self.insert = f"INSERT INTO {self.name} (id, version, born, data) VALUES (?, ?, ?, ?)"
         self.change = f"UPDATE {self.name} SET version = ?, data = ? WHERE id = ?"
         self.renew = f"UPDATE {self.name} SET version = ?, born = ?, data = ? WHERE id = ?"
@@ -36,10 +36,10 @@ class Table:
     def record(self, id: str, version: int, born: int, data: str) -> model.Record:
         return model.Record(model.Key(self.collection.name, id), version, born, data.encode())
 
-    # ── the table follows the declaration ──
+    # ── creating and extending the table ──
 
     def lay_out(self, connection: apsw.Connection) -> None:
-        """Add what is missing. Raises: InvalidDefinition, StoreRefused."""
+        """Create or extend the table. Raises: InvalidDefinition, StoreRefused."""
         name = self.collection.name
         folded = self.collection.writers is kernel_collections.Writers.FOLDED
         stamp = "INTEGER NOT NULL" + (" REFERENCES event_log (seq)" if folded else "")
@@ -48,7 +48,7 @@ class Table:
             raise InvalidDefinition(
                 f"columns of {self.name} are the same to SQL but for their case"
             )
-        # A new table gets its columns at once: after each ALTER TABLE, SQLite parses all tables.
+        # A new table is created with all columns: after each ALTER TABLE, SQLite parses all tables.
         declared = "".join(f", {self._declare(column)}" for column in columns)
         connection.execute(
             f"CREATE TABLE IF NOT EXISTS {self.name} (id TEXT NOT NULL PRIMARY KEY,"
@@ -77,7 +77,7 @@ class Table:
             allow_values(connection, self.collection.name, column, values, is_optional=True)
 
     def _declare(self, column: str) -> str:
-        """The column as it stands in a table's declaration."""
+        """The SQL that declares the column."""
         null = " NOT NULL" if column in self.collection.required else ""
         return (
             f"{quoted(column)} {self._type(column)}{null}"
@@ -88,7 +88,7 @@ class Table:
         return "INTEGER" if self.collection.column_types[column] is int else "TEXT"
 
     def _extract(self, column: str) -> str:
-        """The value of the member. An index holds text only, as ``Collection.entries`` does."""
+        """The SQL for the member's value. An index has only text (``Collection.entries``)."""
         value = f"json_extract(data, '$.{column}')"
         if any(column in index.columns for index in self.collection.indexes):
             return f"CASE json_type(data, '$.{column}') WHEN 'text' THEN {value} END"
@@ -119,10 +119,10 @@ class Table:
         return f"{self.collection.name}.{index.name}"
 
     def _complete(self, index: kernel_collections.Index) -> list[str]:
-        """A row without a value in a column is in no index of it.
+        """The conditions that keep rows without a value in some column out of the index.
 
-        SQLite takes the term for granted where a column is NOT NULL, and then finds no index that
-        has it as a condition: so such a column has none.
+        A NOT NULL column has no condition: SQLite drops IS NOT NULL of such a column from a query,
+        and then does not use an index that has it as a condition.
         """
         optional = (column for column in index.columns if column not in self.collection.required)
         return [f"{quoted(column)} IS NOT NULL" for column in optional]
@@ -136,7 +136,7 @@ class Table:
     def range(
         self, index_name: str | None, prefix: str, after: str, limit: int, *, descending: bool
     ) -> tuple[str, Bindings] | None:
-        """The statement of a range, or None if nothing can be in it. Raises: InvalidInput."""
+        """The statement of a range; None if no row can be in it. Raises: InvalidInput."""
         source, columns, terms = self.name, ["id"], []
         if index_name is not None:
             index = self.collection.index(index_name)
@@ -163,12 +163,12 @@ class Table:
 def _bounds(
     columns: list[str], prefix: list[str], after: list[str], *, descending: bool
 ) -> list[tuple[str, list[str]]] | None:
-    """An interval of rows in the order of the columns as comparisons: some equal leading columns,
-    one lower bound, one upper bound, so that SQLite seeks to its start and stops at its end.
+    """A range of rows as comparisons: some equal leading columns, a lower and an upper bound.
 
-    All parts of the prefix but the last are whole values, the last is how a value begins. Rows come
-    after ``after`` part by part (before it, in descending order); of two that agree as far as they
-    go the longer comes later.
+    With these, SQLite seeks to the start of the range and stops at its end. All parts of the prefix
+    are whole values except the last, which is the beginning of a value. Rows come after ``after``
+    (before it, in descending order), compared part by part. If one list of parts is the beginning
+    of another, the longer one comes later.
     """
     whole, begin = prefix[:-1], prefix[-1]
     if len(prefix) > len(columns):
@@ -185,7 +185,7 @@ def _bounds(
         seen = tail[: len(rest)]
         if descending:
             if head < whole or (not tail and head == whole):
-                return None  # the whole interval lies behind it
+                return None  # the whole range comes after ``after``
             if head == whole and (end is None or tail[0] < end):
                 high = _compared(rest, "<=" if len(tail) > len(rest) else "<", seen)
         else:
@@ -209,12 +209,12 @@ def allow_values(
     *,
     is_optional: bool,
 ) -> None:
-    """Narrow a column by a CHECK. What another program allowed too stays allowed."""
+    """Limit a column to some values by a CHECK. Values allowed by other versions stay allowed."""
     note = f"allowed {table}.{column}"
     noted = connection.execute("SELECT value FROM log_meta WHERE name = ?", (note,)).get
     before = frozenset(msgspec.json.decode(noted)) if noted else frozenset()
     allowed = sorted(values | before)
-    # Not IN: for a list SQLite makes a table whenever a row is written.
+    # No IN: for a list SQLite builds a temporary table whenever a row is written.
     terms = [f"{quoted(column)} = {_literal(value)}" for value in allowed]
     check = " OR ".join(
         [f"{quoted(column)} IS NULL", *terms] if is_optional else terms or ["FALSE"]
@@ -233,7 +233,7 @@ def allow_values(
 
 
 def _declaration(connection: apsw.Connection, table: str) -> str:
-    """The table as SQLite has noted it."""
+    """The SQL of the table, as SQLite stores it."""
     found = connection.execute(
         "SELECT sql FROM sqlite_schema WHERE type = 'table' AND name = ?", (table,)
     ).get
@@ -245,5 +245,5 @@ def _literal(text: str) -> str:
 
 
 def quoted(name: str) -> str:
-    """An identifier in SQL."""
+    """Quote an identifier for SQL."""
     return '"' + name.replace('"', '""') + '"'

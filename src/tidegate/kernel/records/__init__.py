@@ -1,1 +1,1 @@
-"""Generic rows under a write policy: create, put, update, delete, with conditions and repeats."""
+"""Generic rows under a write policy: create, put, update, delete, with conditions and retries."""

@@ -1,9 +1,9 @@
-"""What a generic call asks of a row, and the guarded write that it becomes.
+"""The actions of generic calls on rows, and how each becomes a guarded write.
 
     screen: before the row is read        policy, names, form
     plan:   on the row that was read      conditions, then one Put, Delete or Check at its version
 
-Both are pure. Writes of several plans may go into one commit, beside facts too.
+Both are pure. One commit may hold the writes of several plans, and facts too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidegate.kernel.records.changes import apply_change
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Action:
-    """What every action may demand of the row that it finds."""
+    """What every action may require of the existing row."""
 
     when: conditions.Condition | None = None
     expect: model.Position | None = None  # the row's version, as ``Stored.version`` shows it
@@ -32,7 +32,7 @@ class _Action:
 
 @dataclass(frozen=True, slots=True)
 class CreateRow(_Action):
-    """A row that is not there yet."""
+    """Create a row that does not exist yet."""
 
     collection: str
     id: str
@@ -41,7 +41,7 @@ class CreateRow(_Action):
 
 @dataclass(frozen=True, slots=True)
 class PutRow(_Action):
-    """This row, over whatever is there; a create, where the policy guards what is there."""
+    """Create or replace a row; only create it where the policy protects existing rows."""
 
     collection: str
     id: str
@@ -50,7 +50,7 @@ class PutRow(_Action):
 
 @dataclass(frozen=True, slots=True)
 class SaveRow(_Action):
-    """This row, over whatever is there."""
+    """Create or replace a row."""
 
     collection: str
     id: str
@@ -59,9 +59,9 @@ class SaveRow(_Action):
 
 @dataclass(frozen=True, slots=True)
 class UpdateRow(_Action):
-    """Some attributes of a row that is there: plain values or ``changes``.
+    """Change some attributes of an existing row, to plain values or by ``changes``.
 
-    ``expected_version`` is the count in the model's version attribute.
+    ``expected_version`` is compared with the model's own version attribute.
     """
 
     collection: str
@@ -73,7 +73,7 @@ class UpdateRow(_Action):
 
 @dataclass(frozen=True, slots=True)
 class DeleteRow(_Action):
-    """No row, whether or not one was there."""
+    """Delete a row, which may be absent."""
 
     collection: str
     id: str
@@ -81,7 +81,7 @@ class DeleteRow(_Action):
 
 @dataclass(frozen=True, slots=True)
 class CheckRow(_Action):
-    """Nothing is written, but all of it depends on this row."""
+    """Make the transaction depend on a row without writing it."""
 
     collection: str
     id: str
@@ -109,7 +109,7 @@ def key_of(action: Action) -> model.Key:
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A row as it is kept: its value, the position that wrote it and the one that created it."""
+    """A stored row: its value, the position that last wrote it and the one that created it."""
 
     key: model.Key
     version: model.Position
@@ -121,11 +121,11 @@ class Stored:
 
 
 def screen(schema: store.Schema, action: Action, *, batch: bool = False) -> None:
-    """Refuse what no row could make right.
+    """Refuse an action that cannot be valid for any row.
 
     Raises:
-        InvalidInput: a key, name, value or condition of the wrong form.
-        ImmutableRecord, ProtectedField: the policy says no.
+        InvalidInput: a key, name, value or condition has the wrong form.
+        ImmutableRecord, ProtectedField: the policy does not allow the action.
     """
     collection = schema.collection(action.collection)
     model.check_text("a row id", action.id, model.ID_BYTES_MAX)
@@ -139,7 +139,7 @@ def screen(schema: store.Schema, action: Action, *, batch: bool = False) -> None
             normalize(collection, action.value)
             collection.check_id(action.id, action.value)
         case CheckRow(when=None, expect=None):
-            raise InvalidInput(f"a check of {action.collection}/{action.id} demands nothing")
+            raise InvalidInput(f"a check of {action.collection}/{action.id} has no condition")
         case DeleteRow() | CheckRow():
             pass
     if action.when is not None:
@@ -156,7 +156,7 @@ def _verb(action: Action, *, batch: bool) -> write_policy.RowVerb:
 
 
 def _screen_update(collection: Collection, action: UpdateRow) -> None:
-    """The order is part of the contract: a protected name is told before an unknown one."""
+    """The order is part of the contract: a protected name is reported before an unknown one."""
     names = list(action.changes)
     if any(not isinstance(name, str) for name in names):
         raise InvalidInput(f"attributes are named by text, found {names!r}")
@@ -192,14 +192,14 @@ def _screen_update(collection: Collection, action: UpdateRow) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlannedWrite:
-    """One write, pinned to the row that was read, and the value that will then stand there."""
+    """One write, guarded by the version that was read, and the value of the row after it."""
 
     write: model.Write
     value: msgspec.Struct | None
     born: model.Position
 
     def stored(self, receipt: model.Receipt) -> Stored | None:
-        """The row as the commit left it; None where there is none."""
+        """The row after the commit; None if there is none."""
         match self.write:
             case model.Put(key=key, fact=cause):
                 version = receipt.first + cause
@@ -212,12 +212,12 @@ class PlannedWrite:
 def plan(
     schema: store.Schema, action: Action, record: model.Record | None, now: datetime
 ) -> PlannedWrite:
-    """The write of a screened action, given the row as it was read.
+    """Turn a screened action into a write, given the row that was read.
 
     Raises:
-        NotFound: an update of nothing; it never creates.
-        VersionConflict, ConditionFailed: the row is not as the action demands.
-        InvalidInput: a change that does not fit what is there.
+        NotFound: the row of an update does not exist.
+        VersionConflict, ConditionFailed: the row is not as the action requires.
+        InvalidInput: a change does not fit the current value.
     """
     collection = schema.collection(action.collection)
     key = key_of(action)
@@ -227,10 +227,10 @@ def plan(
     _demand(collection, action, current, version, now)
     match action:
         case CreateRow() | PutRow() | SaveRow():
-            value = _stamped(collection, action.value, current, now)
+            value = _stamp(collection, action.value, current, now)
         case UpdateRow():
             assert current is not None, "an update of nothing is refused above"
-            value = _stamped(collection, _updated(collection, action, current), current, now)
+            value = _stamp(collection, _update(collection, action, current), current, now)
         case DeleteRow():
             gone = model.Check(key, model.ABSENT) if record is None else model.Delete(key, version)
             return PlannedWrite(gone, None, born)
@@ -266,7 +266,7 @@ def _demand(
         raise ConditionFailed(f"the condition on {where} does not hold", **names)
 
 
-def _updated(collection: Collection, action: UpdateRow, current: msgspec.Struct) -> msgspec.Struct:
+def _update(collection: Collection, action: UpdateRow, current: msgspec.Struct) -> msgspec.Struct:
     fields = {}
     for name, change in action.changes.items():
         attribute = collection.known(name)
@@ -274,10 +274,10 @@ def _updated(collection: Collection, action: UpdateRow, current: msgspec.Struct)
     return msgspec.structs.replace(current, **fields)
 
 
-def _stamped(
+def _stamp(
     collection: Collection, value: msgspec.Struct, current: msgspec.Struct | None, now: datetime
 ) -> msgspec.Struct:
-    """The value with what the kernel fills in. A version never goes back while its row lives."""
+    """Fill in the version and times. A version never decreases while its row exists."""
     fields: dict[str, Any] = {}
     if (
         counter := collection.role(attributes.FieldRole.VERSION)
@@ -291,10 +291,13 @@ def _stamped(
 
 
 def normalize(collection: Collection, value: object) -> msgspec.Struct:
-    """The value as it will be read back. Raises: InvalidInput: it is not one of this model.
+    """The value as it will be read back.
 
-    A Struct checks nothing when it is made, so a field of the wrong type would be found by the
-    next reader only.
+    A Struct checks no types when it is made. Without this, only the next reader would find a field
+    of the wrong type.
+
+    Raises:
+        InvalidInput: it is not a valid value of the collection's model.
     """
     if type(value) is not collection.model:
         raise InvalidInput(

@@ -1,9 +1,9 @@
-"""What an update may ask of an attribute besides a plain new value.
+"""What an update may do to an attribute, other than set a new value.
 
     {"status": "warming", "attempts": Add(1), "opened_at": IfAbsent(now), "notes": Append("late")}
 
-Each is computed from the row that was read, which is then pinned by its version: two racing
-additions never lose one.
+Each is computed from the row that was read, and the write is guarded by that row's version. So two
+concurrent additions are both counted.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from tidegate.kernel.attributes import Attribute
 
 @dataclass(frozen=True, slots=True)
 class Remove:
-    """Back to the model's default, so out of the stored row where defaults are left out."""
+    """Set the model's default. If the model omits defaults, this removes the member."""
 
 
 @dataclass(frozen=True, slots=True)
 class Add:
-    """A number more, or less; an absent value counts as 0."""
+    """Add a number, which may be negative; an absent value counts as 0."""
 
     by: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class IfAbsent:
-    """This value, unless there is one already."""
+    """Set this value unless there is one already."""
 
     value: Any
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class Append:
-    """These at the end of a list, or into a set."""
+    """Add these at the end of a list, or to a set."""
 
     items: tuple[Any, ...]
 
@@ -48,7 +48,7 @@ class Append:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Prepend:
-    """These at the beginning of a list."""
+    """Add these at the beginning of a list."""
 
     items: tuple[Any, ...]
 
@@ -58,7 +58,7 @@ class Prepend:
 
 @dataclass(frozen=True, slots=True, init=False)
 class Discard:
-    """A set or list without these; it is no fault if one is not in it."""
+    """Remove these from a set or list; one that is not in it is ignored."""
 
     items: tuple[Any, ...]
 
@@ -70,12 +70,12 @@ Change = Remove | Add | IfAbsent | Append | Prepend | Discard
 
 
 def apply_change(attribute: Attribute, current: Any, change: Any) -> Any:
-    """The attribute's value after the change, or after being set to a plain value.
+    """Return the attribute's value after the change, or the plain value that it is set to.
 
-    Its type is checked with the whole row, when that is encoded.
+    Its type is checked later, with the whole row.
 
     Raises:
-        InvalidInput: the change does not fit what is there.
+        InvalidInput: the change does not fit the current value.
     """
     match change:
         case Remove():

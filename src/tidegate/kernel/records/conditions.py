@@ -1,9 +1,9 @@
-"""Conditions over one row, as a tree: nothing is parsed, so nothing can bind in an unmeant order.
+"""Conditions on one row, as a tree. Nothing is parsed, so operator precedence cannot surprise.
 
     AllOf(Where("lease_token", "==", token), Where("lease_expires_at", ">", NOW))
 
-They are judged in Python against the row that was read, which is then pinned by its version. What
-is absent compares as false, under every operator: say ``Absent`` where that is meant to pass.
+They are evaluated in Python on the row that was read, and the write is guarded by its version. A
+comparison with an absent value is false under every operator; use ``Absent`` to accept one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ORDERED = (int, str, datetime)
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The time of the attempt that commits, wherever a condition compares with a time."""
+    """The time of the attempt, for comparisons with a time attribute."""
 
 
 NOW: Final = Now()
@@ -47,7 +47,7 @@ NOW: Final = Now()
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """An attribute compared with a value. Raises: InvalidInput: an unknown operator."""
+    """Compares an attribute with a value. Raises: InvalidInput: an unknown operator."""
 
     name: str
     operator: str
@@ -60,14 +60,14 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Absent:
-    """The row has no value for this attribute; without a name: there is no row."""
+    """True if the row has no value for this attribute; without a name: if there is no row."""
 
     name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class AllOf:
-    """Each of these holds."""
+    """True if each of these is."""
 
     conditions: tuple[Condition, ...]
 
@@ -77,7 +77,7 @@ class AllOf:
 
 @dataclass(frozen=True, slots=True, init=False)
 class AnyOf:
-    """One of these holds, at least."""
+    """True if at least one of these is."""
 
     conditions: tuple[Condition, ...]
 
@@ -87,7 +87,7 @@ class AnyOf:
 
 @dataclass(frozen=True, slots=True)
 class Not:
-    """This does not hold."""
+    """True if this is false."""
 
     condition: Condition
 
@@ -96,10 +96,10 @@ Condition = Where | Absent | AllOf | AnyOf | Not
 
 
 def check_condition(condition: Condition, collection: Collection, depth: int = 0) -> None:
-    """All that can be wrong with a condition before a row is read.
+    """Check everything about a condition that needs no row.
 
-    A value of another type than the attribute's would compare as false, and as true inside
-    ``Not``: it is refused, so that a slip never opens a guard.
+    A value of another type than the attribute's would compare as false, and as true inside ``Not``.
+    So it is refused: a mistake must not disable a guard.
 
     Raises:
         InvalidInput.
@@ -114,7 +114,7 @@ def check_condition(condition: Condition, collection: Collection, depth: int = 0
                 collection.known(name)
         case AllOf(conditions) | AnyOf(conditions):
             if not conditions:
-                raise InvalidInput(f"{type(condition).__name__} of nothing has no one meaning")
+                raise InvalidInput(f"{type(condition).__name__} needs at least one condition")
             for part in conditions:
                 check_condition(part, collection, depth + 1)
         case Not(part):
@@ -126,7 +126,7 @@ def check_condition(condition: Condition, collection: Collection, depth: int = 0
 def holds(
     condition: Condition, collection: Collection, row: msgspec.Struct | None, now: datetime
 ) -> bool:
-    """Whether the row, None where there is none, fulfils a checked condition."""
+    """Whether a checked condition is true for the row; None means that there is no row."""
     match condition:
         case Where(name, sign, value):
             found = _value(collection, row, name)
@@ -134,7 +134,7 @@ def holds(
                 return False
             if isinstance(value, Now):
                 return _OPERATORS[sign](found, now)
-            # As the attribute's own type: a list that was asked for equals the tuple that is kept.
+            # Convert to the attribute's type, so that a list compares as equal to a stored tuple.
             return _OPERATORS[sign](found, decoders.convert(value, collection.known(name).hint))
         case Absent(None):
             return row is None

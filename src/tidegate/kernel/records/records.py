@@ -1,13 +1,14 @@
-"""Generic verbs on kept rows, under the write policy of their collection; and raw access, past it.
+"""Generic calls on kept rows, under the write policy of their collection, and raw access past it.
 
-    screen ──▶ get ──▶ plan ──▶ commit, each row pinned by the version that was read
-       │         ▲                  │
-    refused      └── a row moved ◀──┘
+    screen ──▶ get ──▶ plan ──▶ commit, each row guarded by the version that was read
+       │         ▲                    │
+    refused      └── a row changed ◀──┘
     before any I/O
 
-A version that moved under a call is nobody's answer: the rows are read again and the conditions
-judged again, against what is there now. Under an idempotency key the receipt is asked for
-first, and again before a refusal: a call whose outcome is unknown is sent again and happens once.
+If a row changed between the read and the commit, the call reads it again and checks the conditions
+again. With an idempotency key, the call looks for an earlier receipt first, and once more before it
+reports a refusal. So a caller that does not know the outcome of a call can repeat it, and it
+happens once.
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ from tidegate.kernel.collections import Collection, Writers
 from tidegate.kernel.records import actions as record_actions, conditions, repeats
 from tidegate.kernel.store import Schema, Store
 
-PUT_ATTEMPTS_MAX = 32  # how often a row may move between our read and our commit
+PUT_ATTEMPTS_MAX = 32  # how often a row may change between our read and our commit
 BACK_OFF_SECONDS = 0.002  # after a conflict, doubled per attempt, full jitter
 BACK_OFF_SECONDS_MAX = 0.5
 DOUBLINGS_MAX = 10
 BATCH_MAX = 100
 REASON_BYTES_MAX = 2_048
-ROUTE: Final = "records"  # what is asked under a key here is no command of a slice
+ROUTE: Final = "records"  # keeps the digests of these calls apart from those of slices
 
 _UNNAMED: Final = model.Meta()
 
 
 class Records:
-    """Rows of kept collections, each under its own policy, which no caller can choose.
+    """Reads and writes rows of kept collections under their write policies.
 
-    Every verb raises InvalidInput, ImmutableRecord or ProtectedField before any I/O;
-    ConditionFailed or VersionConflict if the row is not as demanded; AttemptsExhausted if it
-    would not hold still. With a ``key`` a repeat writes nothing and is answered as the first time,
-    with the rows as they were then; IdempotencyMismatch if the key stands for something else.
+    Every write raises InvalidInput, ImmutableRecord or ProtectedField before any I/O,
+    ConditionFailed or VersionConflict if the row is not as required, and AttemptsExhausted if it
+    kept changing. With a ``key``, a repeated call writes nothing and returns what the first one
+    returned; IdempotencyMismatch: the key was used for another call.
     """
 
     def __init__(
@@ -69,11 +70,11 @@ class Records:
 
     @property
     def clock(self) -> Clock:
-        """By which rows are stamped."""
+        """The clock for the times in rows."""
         return self._clock
 
     def find(self, collection: str, id: str) -> record_actions.Stored | None:
-        """The row, or None."""
+        """The row; None if there is none."""
         model.check_text("a row id", id, model.ID_BYTES_MAX)
         (record,) = self._store.get(model.Key(collection, id))
         if record is None:
@@ -97,8 +98,8 @@ class Records:
         when: conditions.Condition | None = None,
         key: str | None = None,
     ) -> record_actions.Stored:
-        """A new row. Raises: ConditionFailed: it exists already."""
-        return self._written(record_actions.CreateRow(collection, id, value, when=when), key)
+        """Create a row. Raises: ConditionFailed: it exists already."""
+        return self._write_one(record_actions.CreateRow(collection, id, value, when=when), key)
 
     def put(
         self,
@@ -110,16 +111,16 @@ class Records:
         expect: model.Position | None = None,
         key: str | None = None,
     ) -> record_actions.Stored:
-        """The row, new or replaced; where the policy guards what is there, new only."""
-        return self._written(
+        """Create or replace a row; only create it where the policy protects existing rows."""
+        return self._write_one(
             record_actions.PutRow(collection, id, value, when=when, expect=expect), key
         )
 
     def save(
         self, collection: str, id: str, value: Struct, *, key: str | None = None
     ) -> record_actions.Stored:
-        """The row, new or replaced, whatever is there."""
-        return self._written(record_actions.SaveRow(collection, id, value), key)
+        """Create or replace a row without conditions."""
+        return self._write_one(record_actions.SaveRow(collection, id, value), key)
 
     def update(
         self,
@@ -133,8 +134,8 @@ class Records:
         protected_attributes: Iterable[str] = (),
         key: str | None = None,
     ) -> record_actions.Stored:
-        """Some attributes of a row that exists. Raises: NotFound."""
-        return self._written(
+        """Change some attributes of an existing row. Raises: NotFound."""
+        return self._write_one(
             record_actions.UpdateRow(
                 collection,
                 id,
@@ -156,7 +157,7 @@ class Records:
         expect: model.Position | None = None,
         key: str | None = None,
     ) -> None:
-        """No row; without a condition it is no fault if there was none."""
+        """Delete a row. It may be absent, unless a condition requires it."""
         self.transaction(
             record_actions.DeleteRow(collection, id, when=when, expect=expect), key=key
         )
@@ -164,21 +165,21 @@ class Records:
     def transaction(
         self, *actions: record_actions.Action, key: str | None = None
     ) -> tuple[record_actions.Stored | None, ...]:
-        """All of these or none; the rows as they then stand, in the order of the actions."""
+        """Do all actions or none, and return the rows after them, in the order of the actions."""
         model.at_most("actions of a transaction", len(actions), model.COST_MAX)
-        keys = self._screened(actions)
-        once = None if key is None else self._once(key, actions)
-        if once is not None and (rows := self._earlier(once, actions)) is not None:
+        keys = self._screen(actions)
+        once = None if key is None else self._to_commit_key(key, actions)
+        if once is not None and (rows := self._find_earlier(once, actions)) is not None:
             return rows
         for attempt in range(PUT_ATTEMPTS_MAX):
             self._back_off(attempt)
             try:
-                planned, commit = self._prepared(actions, keys, once)
+                planned, commit = self._prepare(actions, keys, once)
             except (errors.Unavailable, errors.Unknown):
                 raise
             except errors.TidegateError:
-                # The refusal may have seen this very call's earlier copy.
-                if once is not None and (rows := self._earlier(once, actions)) is not None:
+                # An earlier copy of this call may be what made it fail now.
+                if once is not None and (rows := self._find_earlier(once, actions)) is not None:
                     return rows
                 raise
             (outcome,) = self._store.commit(commit)
@@ -188,47 +189,54 @@ class Records:
                 return tuple(item.stored(outcome) for item in planned)
             if not isinstance(outcome, errors.VersionConflict):
                 raise outcome
-        raise errors.AttemptsExhausted(f"{', '.join(map(str, keys))} did not hold still")
+        raise errors.AttemptsExhausted(
+            f"{', '.join(map(str, keys))} changed at every attempt; try again"
+        )
 
     def batch(
         self, *actions: record_actions.PutRow | record_actions.DeleteRow
     ) -> tuple[record_actions.Stored | None, ...]:
-        """Each of these on its own, in one flush; none if the policy refuses any.
+        """Do each action on its own, in one flush; do none if the policy refuses one.
 
-        An error later on leaves the rows before it written: a batch may be sent again. It takes no
-        idempotency key: a key names one commit, and here each row is one; a put or delete without a
-        condition leaves what it asks for, however often it is sent.
+        If an error occurs later, the rows before it are written already; repeat the whole batch. A
+        batch needs no idempotency key, because a repeated put or delete without a condition has
+        the same result. It could not have one: a key belongs to one commit, and here each row is
+        a commit.
         """
         model.at_most("actions of a batch", len(actions), BATCH_MAX)
-        keys = self._screened(actions, batch=True)
-        landed: dict[model.Key, record_actions.Stored | None] = {}
+        keys = self._screen(actions, batch=True)
+        written: dict[model.Key, record_actions.Stored | None] = {}
         for attempt in range(PUT_ATTEMPTS_MAX):
             self._back_off(attempt)
-            left = [action for action in actions if record_actions.key_of(action) not in landed]
+            remaining = [
+                action for action in actions if record_actions.key_of(action) not in written
+            ]
             now = self._clock()
-            planned = self._planned(left, [record_actions.key_of(action) for action in left], now)
+            planned = self._plan(
+                remaining, [record_actions.key_of(action) for action in remaining], now
+            )
             commits = (model.Commit(now, self._meta, writes=(item.write,)) for item in planned)
             for item, outcome in zip(planned, self._store.commit(*commits), strict=True):
                 if isinstance(outcome, model.Receipt):
-                    landed[item.write.key] = item.stored(outcome)
+                    written[item.write.key] = item.stored(outcome)
                 elif not isinstance(outcome, errors.VersionConflict):
                     raise outcome
-            if len(landed) == len(actions):
-                return tuple(landed[key] for key in keys)
-        raise errors.AttemptsExhausted(f"{len(landed)} of {len(actions)} rows were written")
+            if len(written) == len(actions):
+                return tuple(written[key] for key in keys)
+        raise errors.AttemptsExhausted(f"{len(written)} of {len(actions)} rows were written")
 
     def _back_off(self, attempt: int) -> None:
-        """Wait before every attempt but the first, so that callers on one row do not meet again."""
+        """Wait before every attempt but the first, so that callers do not conflict again."""
         if attempt:
             longest = BACK_OFF_SECONDS * 2 ** min(attempt - 1, DOUBLINGS_MAX)
             self._sleep(min(longest, BACK_OFF_SECONDS_MAX) * self._jitter())
 
-    def _written(self, action: record_actions.Action, key: str | None) -> record_actions.Stored:
+    def _write_one(self, action: record_actions.Action, key: str | None) -> record_actions.Stored:
         (stored,) = self.transaction(action, key=key)
-        assert stored is not None, "a row that was just written stands there"
+        assert stored is not None, "the row was just written"
         return stored
 
-    def _screened(
+    def _screen(
         self, actions: Sequence[record_actions.Action], *, batch: bool = False
     ) -> list[model.Key]:
         if not actions:
@@ -238,33 +246,33 @@ class Records:
         keys = [record_actions.key_of(action) for action in actions]
         for key in keys:
             if keys.count(key) > 1:
-                raise errors.InvalidInput(f"{key} is named twice; one action says all about a row")
+                raise errors.InvalidInput(f"{key} is named twice; use one action per row")
         return keys
 
-    def _once(self, key: str, actions: Sequence[record_actions.Action]) -> model.CommitKey:
+    def _to_commit_key(self, key: str, actions: Sequence[record_actions.Action]) -> model.CommitKey:
         model.check_text("an idempotency key", key, model.ONCE_KEY_BYTES_MAX)
         asked = repeats.to_requested_actions(self._store.schema, actions)
         return model.CommitKey(key, idempotency.digest(self._meta.actor, ROUTE, asked))
 
-    def _earlier(
+    def _find_earlier(
         self, once: model.CommitKey, actions: Sequence[record_actions.Action]
     ) -> tuple[record_actions.Stored | None, ...] | None:
-        """What the first copy of this call was answered; None: there was none."""
+        """What an earlier copy of this call returned; None if there was none."""
         receipt = idempotency.earlier_receipt(self._store, once)
         if receipt is None:
             return None
         return repeats.rows_from_answer(self._store.schema, actions, receipt)
 
-    def _prepared(
+    def _prepare(
         self,
         actions: Sequence[record_actions.Action],
         keys: Sequence[model.Key],
         once: model.CommitKey | None,
     ) -> tuple[list[record_actions.PlannedWrite], model.Commit]:
-        """One attempt, up to the commit."""
+        """Read and plan one attempt, and build its commit."""
         now = self._clock()
         schema = self._store.schema
-        planned = self._planned(actions, keys, now)
+        planned = self._plan(actions, keys, now)
         if once is not None:
             once = model.CommitKey(
                 once.key, once.digest, repeats.encode_answer(schema, actions, planned)
@@ -275,7 +283,7 @@ class Records:
         schema.check(commit, model.COST_MAX)
         return planned, commit
 
-    def _planned(
+    def _plan(
         self, actions: Sequence[record_actions.Action], keys: Sequence[model.Key], now: datetime
     ) -> list[record_actions.PlannedWrite]:
         records = self._store.get(*keys)
@@ -289,7 +297,7 @@ class Records:
 
 
 class RecordRepaired(Struct, frozen=True):
-    """Somebody wrote a kept row past its policy, and said why."""
+    """A person wrote a kept row past its write policy, and gave a reason."""
 
     collection: Annotated[str, tags.Partition()]
     id: str
@@ -302,9 +310,9 @@ REPAIRS: Final[tuple[vocabulary.FactType, ...]] = vocabulary.facts("repair", Rec
 
 
 class RawRecords:
-    """Kept rows past their policy, for repair: each write says who and why, in the log.
+    """Repairs kept rows regardless of their write policy. Each write logs its actor and reason.
 
-    Folded rows are repaired by rebuilding them; the log is no collection and never changes.
+    Folded rows are repaired by rebuilding them. The log is no collection and cannot be repaired.
 
     Raises:
         InvalidDefinition: the store's vocabulary lacks ``REPAIRS``.
@@ -320,21 +328,21 @@ class RawRecords:
         self._clock = clock
 
     def put(self, collection: str, id: str, value: Struct, *, reason: str, actor: str) -> None:
-        """This row, as it is given, over whatever is there."""
+        """Create or replace a row, exactly as given."""
         declared = self._repairable(collection)
         data = codec.encode(record_actions.normalize(declared, value))
         declared.check_id(id, value)
         self._repair(model.Key(collection, id), data, reason, actor)
 
     def delete(self, collection: str, id: str, *, reason: str, actor: str) -> None:
-        """No row. Raises: NotFound: there was none, so nothing was repaired."""
+        """Delete a row. Raises: NotFound: there was none, so nothing was repaired."""
         self._repairable(collection)
         self._repair(model.Key(collection, id), None, reason, actor)
 
     def _repair(self, key: model.Key, data: bytes | None, reason: str, actor: str) -> None:
         model.check_text("a row id", key.id, model.ID_BYTES_MAX)
-        model.check_text("the reason of a repair", _stripped(reason), REASON_BYTES_MAX)
-        model.check_text("the actor of a repair", _stripped(actor), model.TAG_BYTES_MAX)
+        model.check_text("the reason of a repair", _strip(reason), REASON_BYTES_MAX)
+        model.check_text("the actor of a repair", _strip(actor), model.TAG_BYTES_MAX)
         for _ in range(PUT_ATTEMPTS_MAX):
             (record,) = self._store.get(key)
             version = model.ABSENT if record is None else record.version
@@ -351,7 +359,7 @@ class RawRecords:
                 return
             if not isinstance(outcome, errors.VersionConflict):
                 raise outcome
-        raise errors.AttemptsExhausted(f"{key} did not hold still")
+        raise errors.AttemptsExhausted(f"{key} changed at every attempt; try again")
 
     def _repairable(self, name: str) -> Collection:
         declared = self._store.schema.collection(name)
@@ -362,6 +370,6 @@ class RawRecords:
         return declared
 
 
-def _stripped(text: object) -> object:
-    """Blanks say nothing, so they do not count as a reason."""
+def _strip(text: object) -> object:
+    """The text without blanks, so that blanks alone are not accepted as a reason."""
     return text.strip() if isinstance(text, str) else text

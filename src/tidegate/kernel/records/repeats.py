@@ -1,8 +1,9 @@
-"""What a generic call under an idempotency key asked, and how a repeat of it is answered.
+"""Lets a generic call with an idempotency key be repeated.
 
-asked:    the actions as data, equal where they ask for the same
-answer:   the rows as the commit leaves them, without what the actions say themselves
-answered: these rows again, whatever became of them meanwhile
+requested:  the actions as data; two calls that ask for the same have equal data
+answer:     stored with the key: the rows after the commit, without the members that are in the
+            actions anyway
+repeat:     returns these rows again, even if they have changed since
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from tidegate.kernel import attributes, codec, model, store
 from tidegate.kernel.collections import Collection
 from tidegate.kernel.records import actions as record_actions, changes as record_changes, conditions
 
-_SAYING_ALL = (
+# These actions contain the whole row, except for what the kernel fills in.
+_WHOLE_ROW_ACTIONS = (
     record_actions.CreateRow,
     record_actions.PutRow,
     record_actions.SaveRow,
-)  # but for what the kernel fills in
+)
 _FILLED_IN = (
     attributes.FieldRole.VERSION,
     attributes.FieldRole.CREATED_AT,
@@ -30,11 +32,11 @@ _FILLED_IN = (
 )
 
 
-# ── what was asked ────────────────────────────────────────────────────────────────────────────────
+# ── the request ───────────────────────────────────────────────────────────────────────────────────
 
 
 class RequestedActions(msgspec.Struct, frozen=True):
-    """Actions as lists of texts and numbers, each headed by the name of what it is."""
+    """Actions as lists of texts and numbers, each starting with the name of its class."""
 
     actions: tuple[Any, ...]
 
@@ -46,37 +48,38 @@ class _Leaf(msgspec.Struct, frozen=True):
 def to_requested_actions(
     schema: store.Schema, actions: Iterable[record_actions.Action]
 ) -> RequestedActions:
-    """Screened actions as data. What a call protects beside its policy is not part of it: that
-    only refuses, and has passed.
+    """Screened actions as data.
+
+    ``protected_attributes`` is not part of it: it can only refuse a call, and did not.
 
     Raises:
-        InvalidInput: a value without a portable form.
+        InvalidInput: a value has no portable form.
     """
     return RequestedActions(
-        tuple(_asked(schema.collection(one.collection), one) for one in actions)
+        tuple(_to_data(schema.collection(one.collection), one) for one in actions)
     )
 
 
-def _asked(collection: Collection, action: record_actions.Action) -> list[Any]:
-    when = None if action.when is None else _condition(collection, action.when)
-    said = [type(action).__name__, action.collection, action.id, action.expect, when]
+def _to_data(collection: Collection, action: record_actions.Action) -> list[Any]:
+    when = None if action.when is None else _condition_to_data(collection, action.when)
+    given = [type(action).__name__, action.collection, action.id, action.expect, when]
     match action:
         case record_actions.CreateRow() | record_actions.PutRow() | record_actions.SaveRow():
             return [
-                *said,
+                *given,
                 codec.encode(record_actions.normalize(collection, action.value)).decode(),
             ]
         case record_actions.UpdateRow():
             changes = {
-                collection.known(name).member: _change(change)
+                collection.known(name).member: _change_to_data(change)
                 for name, change in action.changes.items()
             }
-            return [*said, action.expected_version, changes]
+            return [*given, action.expected_version, changes]
         case record_actions.DeleteRow() | record_actions.CheckRow():
-            return said
+            return given
 
 
-def _change(change: Any) -> list[Any]:
+def _change_to_data(change: Any) -> list[Any]:
     name = type(change).__name__
     match change:
         case record_changes.Remove():
@@ -92,7 +95,7 @@ def _change(change: Any) -> list[Any]:
     return ["", _text(change)]
 
 
-def _condition(collection: Collection, condition: conditions.Condition) -> list[Any]:
+def _condition_to_data(collection: Collection, condition: conditions.Condition) -> list[Any]:
     name = type(condition).__name__
     match condition:
         case conditions.Where(attribute, sign, value):
@@ -101,27 +104,27 @@ def _condition(collection: Collection, condition: conditions.Condition) -> list[
         case conditions.Absent(attribute):
             return [name, None if attribute is None else collection.known(attribute).member]
         case conditions.AllOf(parts) | conditions.AnyOf(parts):
-            return [name, *(_condition(collection, part) for part in parts)]
+            return [name, *(_condition_to_data(collection, part) for part in parts)]
         case conditions.Not(part):
-            return [name, _condition(collection, part)]
+            return [name, _condition_to_data(collection, part)]
 
 
 def _text(value: object) -> str:
-    """A value of whatever type, so that how deep it is nested counts for itself alone."""
+    """A value of any type as text, so that the nesting limit applies to each value alone."""
     try:
         return codec.encode(_Leaf(value)).decode()
     except TypeError as error:
         raise InvalidInput(f"{value!r} has no portable form: {error}") from None
 
 
-# ── how it is answered ────────────────────────────────────────────────────────────────────────────
+# ── the answer ────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Row(msgspec.Struct, frozen=True, array_like=True):
-    """A row as it was: members that its action does not say, which may be all."""
+    """A row after the commit: only the members that are not in its action, which may be all."""
 
-    version: model.Position  # ABSENT: the position of the commit
-    born: model.Position  # ABSENT: the version
+    version: model.Position  # ABSENT means the position of the commit
+    born: model.Position  # ABSENT means the version
     members: msgspec.Raw
 
 
@@ -133,44 +136,46 @@ def encode_answer(
     actions: Iterable[record_actions.Action],
     planned: Iterable[record_actions.PlannedWrite],
 ) -> bytes:
-    """What to keep with the key, to answer a repeat from."""
+    """Encode the rows after the commit, to store them with the key for a repeat."""
     found = zip(actions, planned, strict=True)
     return msgspec.json.encode(
-        [_row(schema.collection(one.collection), one, item) for one, item in found]
+        [_to_row(schema.collection(one.collection), one, item) for one, item in found]
     )
 
 
 def rows_from_answer(
     schema: store.Schema, actions: Sequence[record_actions.Action], receipt: model.Receipt
 ) -> tuple[record_actions.Stored | None, ...]:
-    """The rows as the first copy of these actions left them."""
+    """Decode the rows as they were after the first call."""
     rows = zip(actions, _rows.decode(receipt.answer), strict=True)
     return tuple(
-        None if row is None else _stored(schema.collection(action.collection), action, row, receipt)
+        None
+        if row is None
+        else _to_stored(schema.collection(action.collection), action, row, receipt)
         for action, row in rows
     )
 
 
-def _row(
+def _to_row(
     collection: Collection, action: record_actions.Action, planned: record_actions.PlannedWrite
 ) -> _Row | None:
     if planned.value is None:
         return None
     version = planned.write.expect if isinstance(planned.write, model.Check) else model.ABSENT
-    if not isinstance(action, _SAYING_ALL):
+    if not isinstance(action, _WHOLE_ROW_ACTIONS):
         return _Row(version, planned.born, msgspec.Raw(codec.encode(planned.value)))
     roles = (collection.role(role) for role in _FILLED_IN)
     filled = {one.member: getattr(planned.value, one.field) for one in roles if one is not None}
     return _Row(version, planned.born, msgspec.Raw(msgspec.json.encode(filled)))
 
 
-def _stored(
+def _to_stored(
     collection: Collection, action: record_actions.Action, row: _Row, receipt: model.Receipt
 ) -> record_actions.Stored:
     members = bytes(row.members)
-    if isinstance(action, _SAYING_ALL):
-        said = msgspec.json.decode(codec.encode(action.value))
-        members = msgspec.json.encode(said | msgspec.json.decode(members))
+    if isinstance(action, _WHOLE_ROW_ACTIONS):
+        given = msgspec.json.decode(codec.encode(action.value))
+        members = msgspec.json.encode(given | msgspec.json.decode(members))
     version = row.version or receipt.first
     value = codec.decode(members, collection.model)
     return record_actions.Stored(record_actions.key_of(action), version, row.born or version, value)

@@ -13,7 +13,7 @@ from tidegate.kernel.attributes import names_of
 
 
 class WriteMode(StrEnum):
-    """Whether rows may change after their creation."""
+    """Whether rows may change after they were created."""
 
     MUTABLE = "mutable"
     WRITE_ONCE = "write_once"
@@ -21,10 +21,10 @@ class WriteMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class WritePolicy:
-    """What generic calls may do to rows. Absent, a model is mutable with nothing protected.
+    """What generic calls may do to rows. By default they are mutable, and nothing is protected.
 
     Raises:
-        InvalidDefinition: an unknown mode, or names that are not a list of texts.
+        InvalidDefinition: the mode is unknown, or the names are not a list of texts.
     """
 
     mode: WriteMode = WriteMode.MUTABLE
@@ -42,7 +42,7 @@ class WritePolicy:
 
 
 class RowVerb(StrEnum):
-    """What a generic call does to a row. Inside a transaction the same verbs mean the same."""
+    """What a generic call does to a row, also inside a transaction."""
 
     CREATE = "create"
     PUT = "put"
@@ -67,7 +67,7 @@ class Ruling(StrEnum):
     """A cell of the matrix."""
 
     ALLOWED = "allowed"
-    IF_ABSENT = "allowed where no row is yet"  # else the condition fails, as for any create
+    IF_ABSENT = "allowed where no row is yet"  # else ConditionFailed, as for any create
     IF_UNTOUCHED = "allowed unless it names a protected attribute"
     PROTECTED = "refused: it could overwrite a protected attribute"
     IMMUTABLE = "refused: the row does not change"
@@ -75,9 +75,9 @@ class Ruling(StrEnum):
 
 _OK, _NEW, _REST, _PIN, _NO = Ruling
 
-# A batch knows no conditions, and a save means "whatever is there": neither can leave a
-# protected attribute alone, so both are refused even where the value would stay the same. Whoever
-# could delete the row could create it again with another value.
+# A batch has no conditions, and a save replaces any row. Neither can keep a protected attribute
+# unchanged, so both are refused, even if the value would stay the same. Deletes are refused because
+# a caller could delete the row and create it again with another value.
 _RULINGS: Final[Mapping[RowVerb, tuple[Ruling, Ruling, Ruling, Ruling]]] = {
     # plain, protected, write once, folded
     RowVerb.CREATE: (_NEW, _NEW, _NEW, _NO),

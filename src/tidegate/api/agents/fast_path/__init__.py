@@ -1,8 +1,10 @@
-"""The agents' two hot requests, answered at the socket instead of through the whole application.
+"""The fast path for the two frequent requests of agents, answered at the socket.
 
     protocol    a connection that finds plain requests of agents and answers them in one write
-    handlers    what a poll and a single report are answered with
+    handlers    the responses to a poll and to a single report
 
-A route offers a fast handler beside its usual one (``Route.fast``). Whatever is not plain goes the
-usual way, and every answer is the same. The setting ``fast_path`` switches it off.
+A route has a fast handler in addition to its usual one (``Route.fast``). Any other request takes
+the
+usual path through the application, and every response is the same. The setting ``fast_path`` turns
+it off.
 """

@@ -1,9 +1,9 @@
-"""What a plain poll and a plain report are answered with, at the socket.
+"""Answers plain polls and plain reports at the socket.
 
-    poll      no order is queued: 204. One is: it is leased, and sent when the lease is durable.
-    report    is read straight from its bytes, queued in its lane, and answered when it is durable.
+    poll      no order is queued: 204. Else it is leased, and sent when the lease is durable.
+    report    is decoded from its bytes, queued in its lane, and answered when it is durable.
 
-Whatever is not plain, or not right, is left to the route's usual handler, which explains why.
+A request that is not plain or not valid goes to the route's usual handler, which explains why.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def answer_poll(
     commit_waiters: CommitWaiters,
     order_waiters: OrderWaiters,
 ) -> bool:
-    """There is no order for the host, or there is one: told once its lease is durable."""
+    """Respond that there is no order, or with the order once its lease is durable."""
     host_id = request.principal.id.removeprefix(PREFIX)
     if is_idle(order_waiters, host_id, reads):
         request.send_success()
@@ -64,14 +64,14 @@ def _leased(
     error = leased.exception()
     if error is None:
         request.send_success(order_of(order))
-    elif isinstance(error, VersionConflict):  # somebody else was faster
+    elif isinstance(error, VersionConflict):  # another request leased it first
         request.send_success()
     else:
         request.fail(error)
 
 
 def order_of(queued: rows.QueuedDispatch) -> protocol.Order:
-    """What an agent is told of its order."""
+    """Build the order for the agent."""
     release_id = ref_of(queued.rollout_id)
     return protocol.Order(
         rollout_id=queued.rollout_id,
@@ -89,12 +89,12 @@ def order_of(queued: rows.QueuedDispatch) -> protocol.Order:
 
 
 def is_idle(wakes: OrderWaiters, host_id: str, reads: Reads) -> bool:
-    """Whether no order stands for the host, as far as can be told right here."""
+    """Whether the host is known to have no order, or a local read shows that."""
     return reads.is_local and wakes.is_free(host_id, partial(_look, reads, host_id))
 
 
 def _look(reads: Reads, host_id: str) -> bool:
-    """Whether no order stands for the host: then none is queued that counts."""
+    """Whether the host has no order. Then none is queued that counts."""
     return reads.find(rows.order_key(host_id), rows.HostOrder) is None
 
 
@@ -104,7 +104,7 @@ def answer_report(
     metrics: Metrics,
     commit_waiters: CommitWaiters,
 ) -> bool:
-    """A body with one report that reads well goes to its lane."""
+    """Queue a body with one valid report in its lane."""
     body = request.body
     if body.count(b"{") + body.count(b"[") > decoding.DEPTH_MAX:
         return False
@@ -134,7 +134,7 @@ def _landed(
 
 
 def refusal(answer: protocol.ReportResult, request_id: str) -> routing.Response:
-    """A refused report as a problem: its machine's own code, under the status for agents."""
+    """Convert a refused report to a problem: the machine's own code, with a status for agents."""
     problem: dict[str, Any] = {
         **answer.facts,
         "type": f"/problems/{answer.code}",

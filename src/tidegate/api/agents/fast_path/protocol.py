@@ -1,12 +1,11 @@
-"""Connections on which plain requests are answered at once: no task, no coroutine, one write.
+"""Connections that answer plain requests at once: no task, no coroutine, one write.
 
-    bytes ─▶ parser ─▶ a plain request for a route with a fast handler? ─▶ authenticate ─▶ answer
-                          └─ anything else, anything wrong ─▶ the usual way, through the application
+    bytes ─▶ parser ─▶ a plain request for a route with a fast handler? ─▶ authenticate ─▶ respond
+                          └─ any other request, any error ─▶ the usual path through the application
 
-uvicorn's own protocol always goes the usual way. A request is plain if its head came in one piece
-and its body soon after, on a connection that waits for no other answer, with no header that could
-ask for more. It is authenticated like any other. One that is refused goes the usual way, which
-explains why.
+uvicorn's own protocol always takes the usual path. A request is plain if its head came in one piece
+and its body soon after, on a connection with no response outstanding, and if no header asks for
+more. It is authenticated like any other. A refused one takes the usual path, which explains why.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE
 
 from tidegate.domain.access.principals import NOBODY, Principal
 from tidegate.errors import TidegateError
-from tidegate.web import application, connections, decoding, problems, responses, routing
+from tidegate.web import application, connections, decoding, exchange, problems, responses, routing
 
-PLAIN_BYTES_MAX = 16 * 1024  # of the head, and of the body: within the limits of either
-PATIENCE_SECONDS = 1.0  # many clients send head and body one behind the other
+PLAIN_BYTES_MAX = 16 * 1024  # of the head, and of the body; within the limits of both
+PATIENCE_SECONDS = 1.0  # many clients send the body right after the head
 
-# Headers of which the application takes no notice here, or the same as is taken below.
+# Headers that the application ignores here, or that the fast path handles in the same way.
 PLAIN: Final = frozenset(
     {
         *(b"accept", b"accept-encoding", b"accept-language", b"authorization", b"connection"),
@@ -47,17 +46,17 @@ faults_log = logging.getLogger("tidegate.faults")
 
 
 class _Nobody:
-    """Stands where somebody would wait for more of a request."""
+    """Replaces the event that a task would use to wait for more of a request."""
 
     def set(self) -> None:
-        """It is whole: nobody waits."""
+        """Do nothing: no task waits."""
 
 
 _NOBODY: Final = _Nobody()
 
 
 class FastExchange:
-    """One plain request and its answer; to uvicorn's protocol it is a cycle like any other."""
+    """One plain request and its response; for uvicorn's protocol it is an ordinary cycle."""
 
     __slots__ = (
         "_app",
@@ -85,7 +84,7 @@ class FastExchange:
         self._app = app
         self._started = time.perf_counter()
         self.route, self.handler = found
-        self.id = application.new_request_id()
+        self.id = exchange.new_request_id()
         self.principal: Principal = NOBODY
         self.body = body
         self.response_complete = False
@@ -135,7 +134,7 @@ def _parts(reply: responses.EncodedResponse) -> list[bytes]:
 
 
 class _Common:
-    """The headers of every answer as bytes: the server has new ones each second."""
+    """The headers of every response as bytes, which the server renews each second."""
 
     def __init__(self) -> None:
         self._last: tuple[object, bytes] = (None, b"")
@@ -149,18 +148,19 @@ class _Common:
 
 
 class FastConnection(connections.Connection):
-    """A connection. ``uvicorn.Config(application, http=FastConnection)``."""
+    """A connection with the fast path. ``uvicorn.Config(application, http=FastConnection)``."""
 
     _common: Final = _Common()
 
     def __init__(self, config: Config, *args: Any, **named: Any) -> None:
         super().__init__(config, *args, **named)
         self._fast_routes = self._application.fast_routes
-        self._idle_since: float | None = None  # None: a request is under way
-        self._few = False  # whether the bytes at hand are few
-        self._fresh = False  # whether this request began in the few bytes at hand
-        self._pending: FastExchange | None = None  # whose request is not whole yet
-        self._patience: asyncio.TimerHandle | None = None  # with the rest of that request
+        self._idle_since: float | None = None  # None: a request is in progress
+        self._few = False  # whether few bytes are being parsed
+        self._fresh = False  # whether this request began in these few bytes
+        self._pending: FastExchange | None = None  # whose request is not complete yet
+        # The timeout for the rest of that request.
+        self._patience: asyncio.TimerHandle | None = None
 
     # ── bytes and parser ──
 
@@ -209,7 +209,7 @@ class FastConnection(connections.Connection):
             super().on_message_complete()
 
     def _is_idle(self) -> bool:
-        """Whether an answer can be given at once: nothing waits, in either direction."""
+        """Whether a response can be sent at once: nothing is queued in either direction."""
         cycle = self.cycle
         return (
             (cycle is None or cycle.response_complete)
@@ -226,10 +226,10 @@ class FastConnection(connections.Connection):
             and not parser.should_upgrade()
         )
 
-    # ── the two ways ──
+    # ── the fast path and the usual path ──
 
     def _start_cycle(self) -> None:
-        """The whole way, as uvicorn goes it."""
+        """Start the usual path, as uvicorn does."""
         url, headers, expects = self.url, self.headers, self.expect_100_continue
         super().on_message_begin()
         self.url, self.expect_100_continue = url, expects
@@ -237,11 +237,11 @@ class FastConnection(connections.Connection):
         super().on_headers_complete()
 
     def _go_the_usual_way(self) -> None:
-        """Let the application have what came so far; it knows how long to wait for the rest."""
+        """Pass what arrived so far to the application; it limits the wait for the rest."""
         exchange = self._pending
         self._forget()
         if exchange is None or self.transport.is_closing():
-            return  # nobody is there any more, or what came was no HTTP
+            return  # the client is gone, or what it sent was not HTTP
         self._start_cycle()
         if exchange.body:
             super().on_body(exchange.body)
@@ -261,7 +261,7 @@ class FastConnection(connections.Connection):
         super().connection_lost(exc)
 
     def _is_answered(self, exchange: FastExchange) -> bool:
-        """Whether it is, or will be; False: it is for the application."""
+        """Whether the fast path responds, now or later; False: the application must."""
         route = exchange.route
         headers = dict(self.headers)
         if (
@@ -301,7 +301,7 @@ class FastConnection(connections.Connection):
         return False
 
     def send(self, exchange: FastExchange, status: int, parts: Iterable[bytes]) -> None:
-        """Write an answer, all of it at once, and go on with what waits behind it."""
+        """Write the whole response, then continue with requests in the pipeline."""
         common = self._common.of(self.server_state.default_headers)
         if exchange.keep_alive:
             self.transport.write(b"".join((STATUS_LINE[status], common, *parts)))
@@ -310,15 +310,15 @@ class FastConnection(connections.Connection):
             self.transport.write(b"".join((STATUS_LINE[status], common, closing, *parts)))
             self.transport.close()
         if self.cycle is exchange:
-            # A connection that idles keeps nothing of its last request.
+            # An idle connection keeps nothing of its last request.
             self.cycle = None
             self.headers = []
         self.on_response_complete()
 
-    # ── connections that nobody uses ──
+    # ── idle connections ──
 
     def on_response_complete(self) -> None:
-        """As uvicorn's, but for the timer: it runs on, and looks when it is due who was here."""
+        """As uvicorn's, but the timer keeps running, and checks the connection when it is due."""
         self.server_state.total_requests += 1
         if self._in_body or self.transport.is_closing():
             self._response_ended()
@@ -344,7 +344,7 @@ class FastConnection(connections.Connection):
         self.timeout_keep_alive_task = self.loop.call_later(seconds, look)
 
     def timeout_keep_alive_handler(self) -> None:
-        """Close the connection if nothing came on it for as long as it may be idle."""
+        """Close the connection if it has been idle for the whole timeout."""
         self.timeout_keep_alive_task = None
         if self.transport.is_closing():
             return

@@ -1,12 +1,12 @@
-"""The world outside: what can be asked to do something, and looked at afterwards.
+"""Targets: external systems that perform effects, and that can be observed afterwards.
 
 webhook.py     a signed POST to an address that was checked
 command.py     a program, started without a shell
 file.py        a file, replaced as a whole
-fake.py        remembers what it was asked; for tests and simulations
+fake.py        records its calls; for tests and simulations
 
-A target may be asked the same thing several times, always with the same key, and must have no
-second effect then. It may be asked by a process that dies at any moment.
+A target may receive the same effect several times, always with the same key, and must perform it
+only once. The calling process may die at any moment.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ from tidegate.errors import Unavailable
 
 
 class Effect(msgspec.Struct, frozen=True, rename="camel"):
-    """What is asked of a target. The same at every attempt, to the byte."""
+    """What a target is asked to do. Every attempt sends the same bytes."""
 
     scope: str
     operation: str
     release_id: str
     requested_state: states.RequestedState
-    sequence: int  # grows within a scope: an effect with a lower one than the last is out of date
+    sequence: int  # grows within a scope: an effect with a lower one than the last is outdated
     requested_at: datetime
 
 
 class TargetDone(msgspec.Struct, frozen=True):
-    """The effect stands."""
+    """The effect was performed."""
 
     detail: str = ""
 
 
 class TargetFailed(msgspec.Struct, frozen=True):
-    """It does not, as far as the target knows; ``retryable``: the same request may work later."""
+    """The target did not perform the effect. ``retryable``: the same request may work later."""
 
     reason: str
     retryable: bool = True
@@ -52,31 +52,31 @@ class Unobservable(Unavailable):
 
 
 class Target(Protocol):
-    """One way to have effects outside."""
+    """An external system that performs effects."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def timeout_seconds(self) -> float:
-        """How long ``perform`` takes at most. A lease must outlast it."""
+        """How long ``perform`` takes at most. A lease must be longer."""
         ...
 
     def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
-        """Have the effect, once per key however often it is called."""
+        """Perform the effect, once per key however often this is called."""
         ...
 
     def observe(self, scope: str, operation: str) -> reconciliation.Observation | None:
-        """How the external system stands; None: this kind of target cannot tell.
+        """Return the state of the external system; None: this kind of target cannot be observed.
 
         Raises:
-            Unobservable: it could, but not now.
+            Unobservable: not now.
         """
         ...
 
 
 def effect_of(intent: rows.Intent) -> Effect:
-    """What an intent asks for, in the words of a target."""
+    """Return the effect that an intent asks for."""
     return Effect(
         intent.scope,
         intent.operation,
@@ -88,7 +88,7 @@ def effect_of(intent: rows.Intent) -> Effect:
 
 
 def observation_of(content: bytes) -> reconciliation.Observation:
-    """The observation in a JSON object ``{"idempotencyKey": …, "state": {…}}``.
+    """Parse an observation from a JSON object ``{"idempotencyKey": …, "state": {…}}``.
 
     Raises:
         Unobservable: it is something else.

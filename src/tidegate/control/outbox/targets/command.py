@@ -1,8 +1,9 @@
-"""A program as the way to the external system. No shell: the argument list is what runs.
+"""A target that runs a program, without a shell.
 
-The effect is a JSON object on its standard input; the key is TIDEGATE_IDEMPOTENCY_KEY. Exit status
-0 means done; 64, 65 and 78 (usage, data, configuration: sysexits.h) that no repetition could mend
-it; any other that it may work later. It sees no variable of ours but those that are named.
+The effect is a JSON object on standard input; the key is in TIDEGATE_IDEMPOTENCY_KEY. Exit status 0
+means done. 64, 65 and 78 (usage, data, configuration: sysexits.h) mean that a retry is useless; any
+other status means that it may work later. The program gets only the environment variables that are
+named here.
 """
 
 from __future__ import annotations
@@ -36,18 +37,18 @@ HOPELESS = frozenset({64, 65, 78})
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    status: int | None  # None: it was ended because its time was up
+    status: int | None  # None: it was killed at its timeout
     output: bytes
     errors: bytes
 
 
 class CommandTarget:
-    """Runs ``argv`` for each effect, and ``observing``, if given, to look.
+    """Runs ``argv`` for each effect, and ``observing``, if given, to observe.
 
-    ``environment`` is all that the program finds there, besides the key, scope and operation.
+    ``environment`` is the program's whole environment, besides the key, scope and operation.
 
     Raises:
-        InvalidInput: the argument list is not one.
+        InvalidInput: the argument list is invalid.
     """
 
     def __init__(
@@ -66,9 +67,9 @@ class CommandTarget:
         self._environment = dict(environment or {})
 
     def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
-        said = {"TIDEGATE_IDEMPOTENCY_KEY": key}
+        variables = {"TIDEGATE_IDEMPOTENCY_KEY": key}
         try:
-            ended = self._run(self._argv, effect.scope, effect.operation, said, effect)
+            ended = self._run(self._argv, effect.scope, effect.operation, variables, effect)
         except OSError as error:
             return TargetFailed(f"the program did not start: {error.strerror}")
         if ended.status is None:
@@ -79,7 +80,7 @@ class CommandTarget:
         return TargetFailed(f"exit status {ended.status}: {words}", ended.status not in HOPELESS)
 
     def try_out(self) -> TargetDone | TargetFailed:
-        """Look for the programs where they would be started from; none of them is run."""
+        """Check that the programs can be found, without running them."""
         places = os.pathsep.join(os.get_exec_path(self._environment))
         for argv in (self._argv, self._observing or self._argv):
             if shutil.which(argv[0], path=places) is None:
@@ -102,11 +103,11 @@ class CommandTarget:
         argv: tuple[str, ...],
         scope: str,
         operation: str,
-        said: dict[str, str],
+        variables: dict[str, str],
         effect: Effect | None,
     ) -> _Ended:
         about = {"TIDEGATE_SCOPE": scope, "TIDEGATE_OPERATION": operation}
-        # Files, not pipes: what it writes without end cannot hold us up, and we read so much of it.
+        # Files, not pipes: endless output cannot block us, and only a part of it is read.
         with (
             tempfile.TemporaryFile() as given,
             tempfile.TemporaryFile() as output,
@@ -120,8 +121,8 @@ class CommandTarget:
                 stdin=given,
                 stdout=output,
                 stderr=errors,
-                env={**self._environment, **about, **said},
-                start_new_session=True,  # so that its children end with it
+                env={**self._environment, **about, **variables},
+                start_new_session=True,  # so that its children are killed with it
                 close_fds=True,
             )
             try:
@@ -142,7 +143,7 @@ def _checked(argv: Sequence[str]) -> tuple[str, ...]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End the whole group, also what a finished program left behind."""
+    """Kill the whole process group, including children of a finished program."""
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()

@@ -1,4 +1,4 @@
-"""The targets that the settings name, ready to be asked."""
+"""Make the targets that the settings name."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class TargetUnknown(NotFound):
 
 
 class Described(Struct, frozen=True, kw_only=True):
-    """A target as anybody may see it: where it leads, and nothing that opens a door there."""
+    """A target as anyone may see it, without secrets."""
 
     name: str  # the operation
     kind: str
@@ -34,7 +34,7 @@ class Described(Struct, frozen=True, kw_only=True):
 
 
 def configure_targets(settings: Settings, clock: Clock) -> dict[str, Target]:
-    """The target of each operation.
+    """Make the target of each operation.
 
     Raises:
         InvalidSetting: names the operation, and what is wrong with its target.
@@ -50,7 +50,7 @@ def configure_targets(settings: Settings, clock: Clock) -> dict[str, Target]:
 
 
 def describe_targets(settings: Settings) -> tuple[Described, ...]:
-    """Every target that the settings name, by name."""
+    """Describe all targets of the settings, by name."""
     return tuple(
         Described(
             name=name,
@@ -63,7 +63,7 @@ def describe_targets(settings: Settings) -> tuple[Described, ...]:
 
 
 def _place(setting: TargetSetting) -> str:
-    """Of a URL no path and no query, of a program no argument: they may hold a secret."""
+    """Describe a target without URL path, query or program arguments, which may hold secrets."""
     match setting.kind:
         case "webhook":
             try:
@@ -78,7 +78,7 @@ def _place(setting: TargetSetting) -> str:
 
 
 def try_target(settings: Settings, name: str, clock: Clock) -> TargetDone | TargetFailed:
-    """Whether the target would take work, as far as can be told without giving it any.
+    """Test whether the target would accept an effect, as far as possible without sending one.
 
     Raises:
         TargetUnknown.
@@ -109,7 +109,7 @@ def _target(setting: TargetSetting, clock: Clock) -> Configured:
 
 
 def _read_secrets(name: str) -> tuple[str, ...]:
-    """The secrets of a file, one on a line. Raises: InvalidSetting."""
+    """Read the secrets of a file, one per line. Raises: InvalidSetting."""
     if not name:
         raise InvalidSetting("a webhook has a secret_file, by which its receiver knows us")
     path = Path(name)
@@ -118,8 +118,8 @@ def _read_secrets(name: str) -> tuple[str, ...]:
             raise InvalidSetting(f"{path.name} can be read by others; chmod 0600 it")
         found = tuple(path.read_text(encoding="ascii", errors="replace").split())
     except OSError as error:
-        said = error.strerror or type(error).__name__
-        raise InvalidSetting(f"secret_file {path.name!r} cannot be read: {said}") from None
+        reason = error.strerror or type(error).__name__
+        raise InvalidSetting(f"secret_file {path.name!r} cannot be read: {reason}") from None
     if not 1 <= len(found) <= webhook.SECRETS_MAX:
         raise InvalidSetting(
             f"secret_file {path.name!r} holds one secret, or the new one and the previous one on "

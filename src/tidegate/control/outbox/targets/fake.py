@@ -1,4 +1,4 @@
-"""A target without a world behind it: it remembers what it was asked and fails as it is told."""
+"""A fake target: it records its calls and fails on demand."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from tidegate.domain.outbox.reconciliation import Observation
 
 @dataclass
 class FakeTarget:
-    """Answers with ``answers`` in turn, then with ``TargetDone``; what it did can be observed."""
+    """Returns ``answers`` in turn, then ``TargetDone``; its effects can be observed."""
 
     name: str = "fake"
     timeout_seconds: float = 1.0
     answers: list[TargetDone | TargetFailed] = field(default_factory=list)
     calls: list[tuple[str, Effect]] = field(default_factory=list)
     world: dict[tuple[str, str], Observation] = field(default_factory=dict)
-    silent: bool = False  # whether it refuses to be observed
+    silent: bool = False  # whether observing it fails
 
     def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
         self.calls.append((key, effect))
@@ -36,15 +36,15 @@ class FakeTarget:
         return self.world.get((scope, operation), Observation())
 
     def fail(self, *reasons: str, retryable: bool = True) -> None:
-        """Let the next calls fail for these reasons."""
+        """Make the next calls fail with these reasons."""
         self.answers += [TargetFailed(reason, retryable) for reason in reasons]
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of all calls, in order."""
+        """Return the keys of all calls, in order."""
         return tuple(key for key, _ in self.calls)
 
 
 def by_operation(target: FakeTarget, operations: Iterable[str]) -> dict[str, FakeTarget]:
-    """One target for several operations."""
+    """Use one target for several operations."""
     return dict.fromkeys(operations, target)

@@ -1,7 +1,7 @@
-"""A file as the external system: ``<directory>/<scope>/<operation>.json``, replaced as a whole.
+"""A target that writes files: ``<directory>/<scope>/<operation>.json``, replaced atomically.
 
-A reader sees the old content or the new one, never a part. The content names its key and its
-sequence, so a repeat writes nothing and an effect that comes late does not undo a newer one.
+A reader sees either the old or the new content. The content includes its key and sequence, so a
+repeat writes nothing, and a late effect does not overwrite a newer one.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.domain.outbox import names, reconciliation
 from tidegate.errors import InvalidInput
 
 FILE_BYTES_MAX = 64 * 1024
-TIMEOUT_SECONDS = 5.0  # a local write; for the lease, nothing waits for it
+TIMEOUT_SECONDS = 5.0  # a local write; used only for the lease
 
 
 class _Content(msgspec.Struct, frozen=True, rename="camel"):
@@ -30,10 +30,10 @@ class _Content(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class FileTarget:
-    """Writes effects below one directory, which must exist.
+    """Writes effects below an existing directory.
 
     Raises:
-        InvalidInput: it does not.
+        InvalidInput: the directory does not exist.
     """
 
     timeout_seconds = TIMEOUT_SECONDS
@@ -55,7 +55,7 @@ class FileTarget:
             return TargetFailed(error.strerror or type(error).__name__)
 
     def try_out(self) -> TargetDone | TargetFailed:
-        """Write a file without a name: nothing of it stays."""
+        """Write an unnamed temporary file, of which nothing remains."""
         try:
             with tempfile.TemporaryFile(dir=self._directory) as file:
                 file.write(b"test")
@@ -82,7 +82,7 @@ class FileTarget:
 
     @contextmanager
     def _scope(self, scope: str) -> Iterator[int]:
-        """The scope's directory, opened; a link in its place is not followed."""
+        """Open the scope's directory without following a symbolic link."""
         flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
         place = os.open(self._directory / scope, flags)
         try:
@@ -118,7 +118,7 @@ def _read(place: int, name: str) -> _Content | None:
 
 
 def _write(place: int, name: str, key: str, content: bytes) -> None:
-    # Named by its key: two writers of one effect write the same bytes, others do not meet.
+    # Named by its key: two writers of one effect write the same bytes; others use other names.
     draft = f".{name}.{sha256(key.encode()).hexdigest()[:16]}"
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW
     with os.fdopen(os.open(draft, flags, 0o600, dir_fd=place), "wb") as opened:

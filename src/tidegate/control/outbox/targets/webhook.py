@@ -1,10 +1,10 @@
-"""A signed POST of a CloudEvent, to an address that was checked, with an end to everything.
+"""A target that POSTs signed CloudEvents to a checked address, with limits on time and size.
 
-``control/webhooks.py`` signs and sends it; ``webhook-id`` is the idempotency key. What the event
-asks for is its type:
+``control/webhooks.py`` signs and sends them; ``webhook-id`` is the idempotency key. The type of the
+event says what it asks for:
 
-    dev.tidegate.effect.requested.v1   have this effect; the status is the answer
-    dev.tidegate.state.requested.v1    tell the state of a scope and an operation, in the answer
+    dev.tidegate.effect.requested.v1   perform this effect; the status is the answer
+    dev.tidegate.state.requested.v1    return the state of a scope and an operation
     dev.tidegate.target.tested.v1      nothing
 """
 
@@ -34,24 +34,24 @@ from tidegate.public_addresses import (
     system_resolve,
 )
 
-SECRETS_MAX = 2  # the present one and, while its receiver does not know it yet, the previous one
+SECRETS_MAX = 2  # the current one, and the previous one until the receiver has the new one
 SOURCE = "/tidegate"
 TYPE = "dev.tidegate.effect.requested.v1"
 STATE_TYPE = "dev.tidegate.state.requested.v1"
 TEST_TYPE = "dev.tidegate.target.tested.v1"
 
-# What the receiver may mend: it is slow, busy, or not there now.
+# Statuses that may pass: the receiver is slow, busy or unavailable.
 _LATER = frozenset({408, 409, 425, 429})
 
 
 class WebhookTarget:
     """Sends effects to one URL.
 
-    ``secrets``: each signs. ``allowed`` holds exact ``host:port`` texts; ``observable``: the
-    receiver tells the state when it is asked.
+    ``secrets``: each of them signs. ``allowed``: exact ``host:port`` texts that may be private.
+    ``observable``: the receiver can return the state.
 
     Raises:
-        DestinationRefused: the URL may not be a webhook's. InvalidInput: a secret is not one.
+        DestinationRefused: the URL is not allowed. InvalidInput: a secret is invalid.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class WebhookTarget:
         return self._send(key, cloud_event(key, effect))
 
     def try_out(self) -> TargetDone | TargetFailed:
-        """Send an event that asks for nothing; its type tells the receiver so."""
+        """Send a test event that asks for nothing."""
         at = codec.time_text(self._clock())
         key = f"test:{at}"
         event = {"specversion": "1.0", "id": key, "source": SOURCE, "type": TEST_TYPE, "time": at}
@@ -132,7 +132,7 @@ class WebhookTarget:
 
 
 def cloud_event(key: str, effect: Effect) -> bytes:
-    """The body of the request, the same at every attempt: CloudEvents 1.0, structured JSON."""
+    """Make the request's body, equal for every attempt: CloudEvents 1.0, structured JSON."""
     event = {
         "specversion": "1.0",
         "id": key,

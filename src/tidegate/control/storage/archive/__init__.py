@@ -1,14 +1,15 @@
-"""The archive: a mirror of the log as lines of JSON, in files or in a bucket, after the commit.
+"""The archive: a copy of the log as lines of JSON, in files or in a bucket, made asynchronously.
 
-    feed ──▶ cut at fixed positions ──▶ mask ──▶ segment, durable ──▶ position moves on
+    feed ──▶ cut at fixed positions ──▶ mask ──▶ segment, durable ──▶ position advances
                                                       ▲                     │
-                                      a crash here writes the same ◀────────┘
+                                     after a crash, write the same ◀────────┘
 
-At least once, and a second delivery changes nothing: a segment is a function of the log, and its
-name says which part of the log it is. Nothing reads the archive to decide; it can be made again.
+Segments are written at least once, and writing one again changes nothing: a segment is a function
+of the log, and its name says which part of the log it holds. No decision reads the archive, and it
+can be rebuilt.
 
-The position is a row, moved from the version that was read before the segment was written. Of two
-archivers one moves it; the other begins again from there.
+The position is a row, written with the version that was read before the segment was written. Of two
+concurrent archivers, one advances it; the other starts again from there.
 """
 
 from __future__ import annotations
@@ -30,18 +31,18 @@ from tidegate.kernel import codec, model
 from tidegate.kernel.collections import Collection
 from tidegate.kernel.store import Store
 
-RANGE: Final = 1_024  # positions per segment; the last one is written anew until it is full
-SEGMENTS_MAX = 16  # in one round, before lag is looked at again
+RANGE: Final = 1_024  # positions per segment; the last one is written again until it is full
+SEGMENTS_MAX = 16  # per round; then the lag is measured again
 COUNTED_MAX = (
     10 * archive_segments.PAGE
-)  # events that are counted to tell how far behind; beyond: at least so many
+)  # events that are counted to measure the lag; more count as so many
 POLL_SECONDS = 2.0
 
 ACTOR = "archive"
 
 
 class ArchivePosition(Struct, frozen=True):
-    """How far an archive has come: all events up to here are in durable segments."""
+    """The position of an archive: all events up to here are in durable segments."""
 
     position: model.Position
 
@@ -50,7 +51,7 @@ ARCHIVE_POSITIONS: Final = Collection("archive_positions", ArchivePosition)
 
 
 class ArchiveRound(Struct, frozen=True):
-    """What one round did. ``more``: it ended because it was full, not because the log did."""
+    """The result of a round. ``more``: it stopped at its limit, not at the end of the log."""
 
     events: int
     segments: int
@@ -58,7 +59,7 @@ class ArchiveRound(Struct, frozen=True):
 
 
 class LagAlarm(Struct, frozen=True):
-    """From where on lag is no longer normal."""
+    """From which lag on a warning is logged."""
 
     events: int = 1_000
     seconds: float = 60.0
@@ -70,16 +71,16 @@ USUAL: Final = LagAlarm()
 class Lag(Struct, frozen=True):
     """How far the archive is behind the log."""
 
-    at: datetime  # when this was looked at
-    position: model.Position  # the last one archived
-    events: int  # waiting; ``COUNTED_MAX`` means so many or more
-    seconds: float  # since the oldest of them was committed
+    at: datetime  # when this was measured
+    position: model.Position  # the last archived one
+    events: int  # not archived yet; ``COUNTED_MAX`` means so many or more
+    seconds: float  # since the commit of the oldest one
     alarming: bool
-    trouble: str = ""  # code of the error that ended the last round
+    trouble: str = ""  # the code of the error that ended the last round
 
 
 class Differences(Struct, frozen=True):
-    """Where an archive is not what the log says; names of segments, in their order."""
+    """Where an archive differs from the log: names of segments, in order."""
 
     missing: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
@@ -94,16 +95,16 @@ Watch = Callable[[Lag], object]
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """The position, and the version of its row that a writer must still find there."""
+    """The position, and the version of its row, which a writer expects."""
 
     position: model.Position = 0
     version: model.Position = model.ABSENT
 
 
 class Archive:
-    """One log's archive in one place. Several processes may run it; they do not disturb each other.
+    """One log's archive in one place. Several processes may run it at once.
 
-    ``log_id`` tells logs apart; ``name`` tells archives of one log apart.
+    ``log_id`` identifies the log; ``name`` identifies one of several archives of a log.
 
     Raises:
         ArchiveForeign: the place holds another log's archive, or one with other ranges.
@@ -146,30 +147,30 @@ class Archive:
         poll_seconds: float = POLL_SECONDS,
         wait: Callable[[Signal, float], object] = Signal.wait,
     ) -> None:
-        """Follow the log until told to stop; a segment that is being written then is finished.
+        """Follow the log until ``stop``; a segment that is being written is finished.
 
-        ``watch`` is told the lag after each round. Surroundings that fail are waited for; any other
-        error ends the archiver, loudly.
+        ``watch`` receives the lag after each round. Errors of the store or the archive are retried;
+        any other error is raised.
         """
         while not stop.is_set():
             trouble, more = "", False
             try:
                 more = self.work(stop).more
             except (Unavailable, Unknown, Conflict) as error:
-                trouble = error.code  # nothing is lost: the next round begins at the position
-            self._tell(watch, trouble)
+                trouble = error.code  # nothing is lost: the next round starts at the position
+            self._report_lag(watch, trouble)
             if not more:
                 wait(stop, poll_seconds)
 
     def work(self, stop: Signal | None = None, *, limit: int = SEGMENTS_MAX) -> ArchiveRound:
-        """One round: archive what is new, at most so many segments.
+        """Run one round: archive new events, at most ``limit`` segments.
 
         Raises:
-            Unavailable, Unknown, Conflict: what was archived until then stays so.
+            Unavailable, Unknown, Conflict: what was archived until then remains.
         """
         mark = self._mark()
         if mark != self._tidied:
-            self._tidy(mark)  # another archiver was here, or this one's life before
+            self._tidy(mark)  # written by another archiver, or before a restart
         waiting = self._store.feed(after=mark.position, limit=1).events
         if not waiting:
             return ArchiveRound(0, 0)
@@ -184,31 +185,31 @@ class Archive:
         return ArchiveRound(events, segments, more=segments == min(limit, SEGMENTS_MAX))
 
     def lag(self, trouble: str = "") -> Lag:
-        """How far behind the archive is now."""
+        """Measure how far the archive is behind the log."""
         position = self._mark().position
         now = self._clock()
         waiting = list(islice(archive_segments.feed(self._store, position), COUNTED_MAX))
-        # Clocks of servers differ, so the oldest by position may say that it is from the future.
+        # Clocks of servers differ, so the oldest event may have a time in the future.
         seconds = max((now - waiting[0].at).total_seconds(), 0.0) if waiting else 0.0
         alarming = len(waiting) > self._alarm.events or seconds > self._alarm.seconds
         return Lag(now, position, len(waiting), seconds, alarming, trouble)
 
-    def _tell(self, watch: Watch, trouble: str) -> None:
+    def _report_lag(self, watch: Watch, trouble: str) -> None:
         try:
             lag = self.lag(trouble)
         except (Unavailable, Unknown):
-            return  # the log itself is away; the last lag that was told shows its age
+            return  # the log is unavailable; the age of the last lag shows this
         watch(lag)
 
     def _keep(self, segment: archive_segments.Segment, mark: _Mark) -> _Mark:
-        """The segment, then the position, then nothing of what it replaces."""
+        """Write the segment, advance the position, then delete what the segment replaces."""
         self._place.write(segment.label, segment.content)
         moved = self._move(mark, segment.label.last)
         self._tidy(moved)
         return moved
 
     def _tidy(self, mark: _Mark) -> None:
-        """Remove the shorter forms of the segment that the position closes."""
+        """Delete the shorter versions of the segment at the position."""
         kept = segment_store.SegmentName(self._cutter.start_of(mark.position), mark.position)
         for name in list(self._place.names(kept.start)):
             label = segment_store.parse_segment_name(name)
@@ -219,11 +220,11 @@ class Archive:
     # ── made again, and compared ──
 
     def rebuild(self) -> int:
-        """Write everything up to the position again and remove what is not of the log until there;
-        how many segments. An archiver may run beside it.
+        """Write everything up to the position again, and delete what does not belong to the log up
+        to there; return how many segments. An archiver may run at the same time.
 
-        What lies ahead of the position stays: it may be about to count. Nothing behind it is ever
-        counted anew, because the position only grows.
+        Segments after the position stay, because an archiver may be about to advance it. Segments
+        before it are safe to delete, because the position only grows.
         """
         upto = self._mark().position
         written = set()
@@ -234,13 +235,13 @@ class Archive:
             label = segment_store.parse_segment_name(name)
             if label is not None and label.last <= upto and label not in written:
                 self._place.remove(label)
-        self._tidy(self._mark())  # the last one may have grown meanwhile
+        self._tidy(self._mark())  # the last segment may have grown meanwhile
         return len(written)
 
     def verify(self) -> Differences:
         """Compare the archive with the log, up to the position.
 
-        If an archiver moves it meanwhile, its range and those after it are left out.
+        If an archiver advances the position meanwhile, its range and later ones are skipped.
         """
         mark = self._mark()
         names = set(self._place.names())
@@ -280,7 +281,7 @@ class Archive:
         return _Mark(codec.decode(record.data, ArchivePosition).position, record.version)
 
     def _move(self, mark: _Mark, position: model.Position) -> _Mark:
-        """The row at this position. Raises: VersionConflict: another archiver moved it."""
+        """Write the row with this position. Raises: VersionConflict: another archiver wrote it."""
         data = codec.encode(ArchivePosition(position))
         write = model.Put(self._key, data, mark.version)
         (outcome,) = self._store.commit(

@@ -1,12 +1,12 @@
-"""An archive as files of one directory.
+"""An archive as files in one directory.
 
     <directory>/archive.json     whose archive this is
     <directory>/segments/…       the segments
-    <directory>/incoming/…       files being written; a crash leaves them for ``sweep``
+    <directory>/incoming/…       files being written; ``sweep`` deletes those left by a crash
 
-All of it is for its owner alone: directories have mode 0700, files 0600.
+Only the owner has access: directories have mode 0700, files 0600.
 
-A segment appears whole or not at all: temporary file, fsync, rename, fsync of the directory.
+A segment appears atomically: temporary file, fsync, rename, fsync of the directory.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ Sync = Callable[[int], None]
 class FileSegmentStore:
     """A directory, which several processes may share.
 
-    ``sync`` makes an open file or directory durable; it is a parameter so that a test can watch
-    the order of things, or die in the middle of them.
+    ``sync`` makes an open file or directory durable. It is a parameter, so that a test can check
+    the order of operations or crash between them.
     """
 
     def __init__(self, directory: str | Path, *, sync: Sync = os.fsync) -> None:
@@ -47,7 +47,7 @@ class FileSegmentStore:
                 directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             if not owner.exists():
                 draft = self._draft(BytesIO(claim.text()))
-                with suppress(FileExistsError):  # somebody claimed it first; see who
+                with suppress(FileExistsError):  # another process claimed it first: compare
                     os.link(draft, owner)
                 draft.unlink()
             self._sync_directory(self._home)
@@ -81,7 +81,7 @@ class FileSegmentStore:
             self._path(label).unlink(missing_ok=True)
 
     def sweep(self, *, before: datetime) -> int:
-        """Remove what writes left unfinished before that time; how many files that were."""
+        """Delete unfinished files from before that time; return how many."""
         swept = 0
         with self._answering():
             for path in self._incoming.iterdir():
@@ -92,7 +92,7 @@ class FileSegmentStore:
         return swept
 
     def _draft(self, content: IO[bytes]) -> Path:
-        """The content in a file of its own, durable, under a name that nobody reads."""
+        """Write the content durably into a temporary file."""
         handle, name = tempfile.mkstemp(dir=self._incoming)
         try:
             with os.fdopen(handle, "wb") as file:
@@ -112,7 +112,9 @@ class FileSegmentStore:
             os.close(handle)
 
     def _path(self, label: segment_store.SegmentName) -> Path:
-        """Made of two numbers, so no name from outside ever becomes a path."""
+        """Return a segment's path. It is made of two numbers, so that outside names never become
+        paths.
+        """
         return self._segments / str(label)
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""The worker's part of the archive: it mirrors the log, and tells how far behind the mirror is."""
+"""The worker's loop for the archive: copy the log, and report the lag."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ log = logging.getLogger("tidegate.worker")
 
 
 class ArchiveLoop:
-    """Rounds of the archive, each followed by a look at the lag."""
+    """Runs rounds of the archive, and measures the lag after each."""
 
     def __init__(self, archive: Archive, stop: Event, registry: CollectorRegistry) -> None:
         self._archive = archive
@@ -48,10 +48,10 @@ class ArchiveLoop:
         )
 
     def round(self) -> bool:
-        """Archive what is new; whether there is more.
+        """Archive new events; return whether there are more.
 
         Raises:
-            Unavailable, Unknown, Conflict: what was archived until then stays so.
+            Unavailable, Unknown, Conflict: what was archived until then remains.
         """
         try:
             more = self._archive.work(self._stop).more
@@ -62,7 +62,7 @@ class ArchiveLoop:
         return more
 
     def _look(self, trouble: str) -> None:
-        """Tell the lag; if the log itself is away, the last that was told shows its age."""
+        """Measure the lag. If the log is unavailable, the last lag shows its age."""
         try:
             lag = self._archive.lag(trouble)
         except (Unavailable, Unknown):
@@ -75,7 +75,7 @@ class ArchiveLoop:
         self._warn(lag)
 
     def _warn(self, lag: Lag) -> None:
-        """A line when it falls behind, and one when it has caught up."""
+        """Log a line when the archive falls behind, and one when it has caught up."""
         if lag.alarming and not self._is_alarming:
             log.warning(
                 "the archive is %d events and %d s behind, at position %d%s",

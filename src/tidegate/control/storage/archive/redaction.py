@@ -1,9 +1,8 @@
-"""What of a fact may leave for the archive, and how it is written there: one line of JSON.
+"""Render events for the archive as lines of JSON, with secrets masked.
 
-No fact holds a secret; this is the second lock on that door. A member that is called like a secret
-is masked, a text that looks like one is masked wherever it stands, and where a fact type has an
-allow-list, every member that is not on it is masked too. A tag shows what a member holds, so it is
-masked with it.
+No fact holds a secret; this is a second line of defense. A member with the name of a secret is
+masked, and so is a text that looks like one, wherever it is. If a fact type has an allow-list, all
+members that are not on it are masked. A tag repeats the value of a member, so it is masked, too.
 """
 
 from __future__ import annotations
@@ -18,17 +17,17 @@ from tidegate.errors import InvalidDefinition
 from tidegate.kernel import codec, model
 from tidegate.kernel.vocabulary import Vocabulary
 
-Allowed = Mapping[str, Collection[str]]  # fact type → its members, as stored, that may be shown
+Allowed = Mapping[str, Collection[str]]  # fact type → its members that are not masked
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 _NOTHING: Final[Allowed] = {}
 
 
 class FactRedactor:
-    """Renders events, masked. A pure function of the event, so a line never changes.
+    """Renders events with secrets masked. The same event always gives the same line.
 
     Raises:
-        InvalidDefinition: an allow-list is of a type that does not exist, so it guards nothing.
+        InvalidDefinition: an allow-list names a fact type that does not exist.
     """
 
     def __init__(self, vocabulary: Vocabulary, allowed: Allowed = _NOTHING) -> None:
@@ -40,7 +39,7 @@ class FactRedactor:
         self._allowed = {name: frozenset(members) for name, members in allowed.items()}
 
     def line(self, event: model.Event) -> bytes:
-        """The event as it is archived, with its line break."""
+        """Render the event as an archived line, with its line break."""
         masked: set[str] = set()
         body = self._body(event, masked)
         content = {
@@ -50,7 +49,7 @@ class FactRedactor:
             "type": event.type,
             "schema": event.schema,
             "tags": [_tag(tag, masked) for tag in event.tags],
-            "meta": _shown(msgspec.to_builtins(event.meta), masked),
+            "meta": _mask_secrets(msgspec.to_builtins(event.meta), masked),
             "body": body,
         }
         return _encoder.encode(content) + b"\n"
@@ -59,23 +58,23 @@ class FactRedactor:
         try:
             body = msgspec.json.decode(event.body)
         except (msgspec.DecodeError, UnicodeDecodeError):
-            return REDACTED  # the feed carries what it cannot read; nobody can say what it shows
+            return REDACTED  # an unknown type: nothing is known about its content
         allowed = self._allowed.get(event.type)
         if allowed is None or not isinstance(body, dict):
-            return _shown(body, masked)
+            return _mask_secrets(body, masked)
         return {
-            name: _shown(value, masked) if name in allowed else _hidden(value, masked)
+            name: _mask_secrets(value, masked) if name in allowed else _mask(value, masked)
             for name, value in body.items()
         }
 
 
-def _shown(value: Any, masked: set[str]) -> Any:
-    """The value without what is a secret by its name or by its look."""
+def _mask_secrets(value: Any, masked: set[str]) -> Any:
+    """Mask everything that is a secret by its name or its look."""
     match value:
         case str():
-            return _hidden(value, masked) if is_secret(value) else value
+            return _mask(value, masked) if is_secret(value) else value
         case list():
-            return [_shown(item, masked) for item in value]
+            return [_mask_secrets(item, masked) for item in value]
         case dict():
             return dict(_member(name, item, masked) for name, item in value.items())
     return value
@@ -83,12 +82,12 @@ def _shown(value: Any, masked: set[str]) -> Any:
 
 def _member(name: str, value: Any, masked: set[str]) -> tuple[str, Any]:
     if is_secret(name):
-        return REDACTED, _hidden(value, masked)
-    return name, _hidden(value, masked) if is_secret_name(name) else _shown(value, masked)
+        return REDACTED, _mask(value, masked)
+    return name, _mask(value, masked) if is_secret_name(name) else _mask_secrets(value, masked)
 
 
-def _hidden(value: Any, masked: set[str]) -> Any:
-    """A mask that tells neither form nor length. Yes, no and nothing are no secrets."""
+def _mask(value: Any, masked: set[str]) -> Any:
+    """Mask a value, hiding its form and length. True, false and null stay."""
     if value is None or isinstance(value, bool):
         return value
     masked.update(_texts(value))
@@ -96,7 +95,7 @@ def _hidden(value: Any, masked: set[str]) -> Any:
 
 
 def _texts(value: Any) -> list[str]:
-    """Every text and number inside, as a tag would show it."""
+    """List every text and number inside, as a tag would contain it."""
     match value:
         case dict():
             return [text for item in value.values() for text in _texts(item)]

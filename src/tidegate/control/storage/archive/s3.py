@@ -1,9 +1,9 @@
-"""An archive as objects of an S3-compatible bucket.
+"""An archive as objects in an S3-compatible bucket.
 
     <prefix>archive.json     whose archive this is
     <prefix>segments/…       the segments
 
-S3 writes an object whole or not at all, and it is durable when the put is answered.
+S3 writes objects atomically, and they are durable when the put returns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MISSING: Final = frozenset({"404", "NoSuchKey", "NotFound"})
 class S3SegmentStore:
     """A prefix of a bucket, which several servers may share.
 
-    ``client`` is boto3's client for S3; its retries and time limits are the caller's choice.
+    ``client`` is a boto3 S3 client; the caller chooses its retries and timeouts.
     """
 
     def __init__(self, client: Any, bucket: str, *, prefix: str = "") -> None:
@@ -36,7 +36,7 @@ class S3SegmentStore:
         if (found := self._claimed()) is None:
             with self._answering():
                 self._client.put_object(Bucket=self._bucket, Key=self._owner, Body=claim.text())
-            found = self._claimed()  # of two first comers both see who was last
+            found = self._claimed()  # of two concurrent claims, both see the last one
         segment_store.check_claim(f"{self._bucket}/{self._owner}", found or b"", claim)
 
     def write(self, label: segment_store.SegmentName, content: IO[bytes]) -> None:
@@ -68,7 +68,7 @@ class S3SegmentStore:
         return found
 
     def _body(self, key: str) -> Any:
-        """The stream of an object; None where there is none."""
+        """Open an object as a stream; None: there is no such object."""
         try:
             return self._client.get_object(Bucket=self._bucket, Key=key)["Body"]
         except ClientError as error:

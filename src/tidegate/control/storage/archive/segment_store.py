@@ -1,10 +1,10 @@
-"""Where an archive lies: a directory or a bucket of segments, each whole or not there at all.
+"""The storage of an archive: a directory or a bucket of segments, each written atomically.
 
     0000000000002048-0000000000002911.jsonl
     start of the range  last position in it
 
-The name says which part of the log is inside, so two archivers that write one name write the same
-bytes, and a late one that saw less of the log writes a shorter name beside the longer one.
+The name says which part of the log is inside. So two archivers that write the same name write the
+same bytes, and a slow one that read less of the log writes another name.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import msgspec
 from tidegate.errors import InvalidInput, NotFound, Unavailable
 from tidegate.kernel.model import POSITION_MAX, Position
 
-DIGITS: Final = len(str(POSITION_MAX))  # fixed, so that order by name is order in the log
-FORMAT: Final = 2  # an archive holds a log: raised with LOG_FORMAT
+DIGITS: Final = len(str(POSITION_MAX))  # fixed, so that names sort in the order of the log
+FORMAT: Final = 2  # an archive contains a log, so this grows with LOG_FORMAT
 CHUNK_BYTES: Final = 1024 * 1024
 
 _NAME = re.compile(rf"([0-9]{{{DIGITS}}})-([0-9]{{{DIGITS}}})\.jsonl")
@@ -35,7 +35,7 @@ class ArchiveForeign(Unavailable):
 
 
 class ArchiveUnavailable(Unavailable):
-    """The place of the archive did not take or give a segment; nothing was counted as archived."""
+    """The archive could not be read or written; its position did not change."""
 
     code = "archive_unavailable"
 
@@ -50,7 +50,7 @@ class SegmentMissing(NotFound):
 
 
 class SegmentName(msgspec.Struct, frozen=True, order=True):
-    """What a segment holds: the events of one range of positions, up to ``last``."""
+    """A segment's name: the start of its range of positions, and the last position in it."""
 
     start: Position
     last: Position
@@ -60,7 +60,7 @@ class SegmentName(msgspec.Struct, frozen=True, order=True):
 
 
 class ArchiveClaim(msgspec.Struct, frozen=True):
-    """The first thing written to a place: whose archive this is and how it is cut."""
+    """The first thing written to a place: the log that it archives, and the size of ranges."""
 
     log: str
     range: int  # positions per segment
@@ -71,37 +71,37 @@ class ArchiveClaim(msgspec.Struct, frozen=True):
 
 
 class SegmentStore(Protocol):
-    """Keeps segments by name. Every method raises ArchiveUnavailable."""
+    """Stores segments by name. Every method raises ArchiveUnavailable."""
 
     def claim(self, claim: ArchiveClaim) -> None:
-        """Make the place ours, or see that it is. Raises: ArchiveForeign."""
+        """Claim the place for a log, or check that it is claimed. Raises: ArchiveForeign."""
         ...
 
     def write(self, label: SegmentName, content: IO[bytes]) -> None:
-        """Keep the content under this name, over whatever stands there; durable on return."""
+        """Store the content durably under this name; replace what is there."""
         ...
 
     def read(self, label: SegmentName) -> Iterator[bytes]:
-        """The content in pieces. Raises: SegmentMissing, with the first of them."""
+        """Yield the content in pieces. Raises: SegmentMissing, with the first piece."""
         ...
 
     def names(self, start: Position | None = None) -> Iterator[str]:
-        """Everything that lies among the segments, or what begins with this range."""
+        """Yield all names in the place of segments, or those of one range."""
         ...
 
     def remove(self, label: SegmentName) -> None:
-        """No such segment; it is no fault if there was none."""
+        """Delete a segment. It need not exist."""
         ...
 
 
 def parse_segment_name(name: str) -> SegmentName | None:
-    """What this name says; None: it is no name of a segment, so the file is not ours."""
+    """Parse a name; None: not the name of a segment, so the file is not part of the archive."""
     found = _NAME.fullmatch(name)
     return None if found is None else SegmentName(int(found[1]), int(found[2]))
 
 
 def prefix_of(start: Position | None) -> str:
-    """How the names of a range begin."""
+    """Return the prefix of all names of a range."""
     return "" if start is None else f"{start:0{DIGITS}}-"
 
 

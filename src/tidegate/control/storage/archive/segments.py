@@ -1,7 +1,7 @@
-"""The log cut into segments: what an archive must hold, as a function of the log alone.
+"""Cut the log into segments: the content of an archive, as a function of the log alone.
 
-A segment holds the events of one fixed range of positions. So whoever makes it, whenever, by
-whatever pages, makes the same bytes; only the last one grows, under a new name each time.
+A segment holds the events of one fixed range of positions. So every archiver makes the same bytes
+at any time. Only the last segment grows, with a new name each time.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from tidegate.kernel.model import POSITION_MAX, Event, Position
 from tidegate.kernel.store import Store
 
 PAGE = 500  # events read from the feed at once
-SPOOLED_BYTES_MAX = 8 * 1024 * 1024  # beyond, a segment waits on disk until it is whole
+SPOOLED_BYTES_MAX = 8 * 1024 * 1024  # larger segments are spooled to disk
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One segment, whole; its content lives until the next one is asked for."""
+    """A complete segment. Its content can be read until the next segment is requested."""
 
     label: segment_store.SegmentName
     content: IO[bytes]  # at its beginning
@@ -31,18 +31,18 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class SegmentCutter:
-    """Cuts a log into segments, each masked by the shield."""
+    """Cuts a log into segments, with secrets masked."""
 
     store: Store
     shield: redaction.FactRedactor
     size: int  # positions per segment
 
     def start_of(self, position: Position) -> Position:
-        """Where the range of this position begins."""
+        """Return the start of the range that holds this position."""
         return position - position % self.size
 
     def segments(self, first: Position, upto: Position = POSITION_MAX) -> Iterator[Segment]:
-        """The segments from the range of ``first`` on, with the events up to ``upto``."""
+        """Yield the segments from the range of ``first`` on, with the events up to ``upto``."""
         after = max(self.start_of(first) - 1, 0)
         events = takewhile(lambda event: event.position <= upto, feed(self.store, after))
         for start, found in groupby(events, lambda event: self.start_of(event.position)):
@@ -60,7 +60,7 @@ class SegmentCutter:
 
 
 def feed(store: Store, after: Position) -> Iterator[Event]:
-    """All events after a position that are there by now, page by page."""
+    """Yield all current events after a position, page by page."""
     page = store.feed(after=after, limit=PAGE).events
     while page:
         yield from page

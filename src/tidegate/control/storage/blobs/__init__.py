@@ -1,10 +1,10 @@
-"""Blobs: bodies by the digest of their content, written before any commit that names them.
+"""Blobs: content stored by its digest, written before any commit that references it.
 
-    put(body) ──▶ sha256:… ──▶ a commit names it        within BLOB_KEPT of the put
-    collect: named by no row, and last put longer ago than BLOB_KEPT, looked at twice
+    put(body) ──▶ sha256:… ──▶ a commit references it   within BLOB_KEPT of the put
+    collect: referenced by no row, and last put longer ago than BLOB_KEPT, checked twice
 
-A put of what is there already renews its time, so whoever wants to name a blob puts it, always.
-There is nothing to update and nothing to lock: equal content has one name.
+A put of an existing blob renews its time, so a caller that wants to reference a blob always puts
+it. Blobs are never updated and need no locks: equal content has one name.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from typing import Final, Protocol
 from tidegate.errors import Formatted, InvalidInput, NotFound, Unavailable
 
 ALGORITHM: Final = "sha256"
-CHUNK_BYTES: Final = 256 * 1024  # of a piece: each transfer holds two or three of them
-BLOB_KEPT: Final = timedelta(hours=24)  # how long a put protects a blob that no row names yet
+CHUNK_BYTES: Final = 256 * 1024  # per piece: each transfer holds two or three
+BLOB_KEPT: Final = timedelta(hours=24)  # how long a put protects a blob that no row references
 
 _DIGEST = re.compile(rf"{ALGORITHM}:([0-9a-f]{{64}})")
 
@@ -56,27 +56,27 @@ class BlobsForeign(Unavailable):
 
 
 class BlobBusy(Unavailable):
-    """The blob is being collected at this very moment; put it again."""
+    """The blob is being collected right now; put it again."""
 
     code = "blob_busy"
 
 
 @dataclass(frozen=True, slots=True)
 class Blob:
-    """One stored body, without its bytes."""
+    """A stored blob, without its bytes."""
 
     digest: str
-    put_at: datetime  # the last time that somebody put it
+    put_at: datetime  # the time of its last put
 
 
 class BlobDraft(Protocol):
-    """A body that is being written, in temporary storage. Discard it in any case: once it is kept,
-    that does nothing more.
+    """A blob that is being written, in temporary storage. Always discard it at the end; after
+    ``keep`` that does nothing.
     """
 
     @property
     def digest(self) -> str:
-        """Of what was written so far."""
+        """The digest of what was written so far."""
         ...
 
     def write(self, piece: bytes) -> None:
@@ -84,7 +84,7 @@ class BlobDraft(Protocol):
         ...
 
     def keep(self) -> str:
-        """Make it a blob, durable, and give its digest. Raises: as ``Blobs.put``."""
+        """Make it a durable blob and return its digest. Raises: as ``Blobs.put``."""
         ...
 
     def discard(self) -> None:
@@ -93,10 +93,10 @@ class BlobDraft(Protocol):
 
 
 class Blobs(Protocol):
-    """A place for bodies. Files and S3 have one; every method may be called from any thread."""
+    """A store of blobs, in files or in S3. Every method may be called from any thread."""
 
     def put(self, content: Content) -> str:
-        """Keep the content and give its digest; when this returns, the content is durable.
+        """Store the content durably and return its digest.
 
         Raises:
             InsufficientStorage, Unavailable.
@@ -104,15 +104,15 @@ class Blobs(Protocol):
         ...
 
     def draft(self) -> BlobDraft:
-        """A body to write piece by piece. Raises: InsufficientStorage."""
+        """Begin a blob that is written in pieces. Raises: InsufficientStorage."""
         ...
 
     def get(self, digest: str) -> bytes:
-        """The content, whole. Raises: BlobMissing, BlobDamaged, InvalidInput."""
+        """Return the whole content. Raises: BlobMissing, BlobDamaged, InvalidInput."""
         ...
 
     def stream(self, digest: str) -> Iterator[bytes]:
-        """The content in pieces. The last is given only once all of them prove the digest.
+        """Yield the content in pieces. The last piece comes only if all of them match the digest.
 
         Raises:
             BlobMissing, BlobDamaged, InvalidInput.
@@ -120,8 +120,8 @@ class Blobs(Protocol):
         ...
 
     def read(self, digest: str, start: int, stop: int) -> Iterator[bytes]:
-        """A part of the content in pieces. It is not compared with the digest: only the whole can
-        be, by who has all of it.
+        """Yield a part of the content in pieces. It is not verified: only the whole content can be
+        compared with the digest.
 
         Raises:
             BlobMissing, InvalidInput.
@@ -129,35 +129,35 @@ class Blobs(Protocol):
         ...
 
     def exists(self, digest: str) -> bool:
-        """Whether it can be read now. It does not protect the blob: a put does."""
+        """Whether the blob can be read now. This does not protect it; a put does."""
         ...
 
     def write_fault(self) -> str:
-        """Why blobs cannot be written now; empty: they can, or no put has failed."""
+        """Return why blobs cannot be written now; empty: the last put did not fail."""
         ...
 
     def iterate(self) -> Iterator[Blob]:
-        """All blobs, in no order that counts."""
+        """Yield all blobs, in any order."""
         ...
 
     def discard(self, digest: str, *, before: datetime) -> bool:
-        """Remove the blob unless it was put at ``before`` or later; whether it was removed.
+        """Delete the blob unless it was put at ``before`` or later; return whether it was deleted.
 
-        No put that returns while this runs is undone by it.
+        This never undoes a put that returns meanwhile.
         """
         ...
 
 
 def digest_of(content: bytes) -> str:
-    """The name of a blob with this content."""
+    """Return the digest of this content."""
     return f"{ALGORITHM}:{sha256(content).hexdigest()}"
 
 
 def hex_of(digest: object) -> str:
-    """The 64 digits of a digest, and nothing else: so a path made of them is safe.
+    """Return the 64 hex digits of a digest, which are safe in a path.
 
     Raises:
-        InvalidInput: it is no digest of ours.
+        InvalidInput: it is not a digest.
     """
     found = _DIGEST.fullmatch(digest) if isinstance(digest, str) else None
     if found is None:
@@ -166,12 +166,12 @@ def hex_of(digest: object) -> str:
 
 
 def pieces(content: Content) -> Iterator[bytes]:
-    """The content piece by piece, whichever way it was given."""
+    """Yield the content in pieces, whichever form it has."""
     return iter((content,) if isinstance(content, bytes) else content)
 
 
 def put_pieces(draft: BlobDraft, content: Content) -> str:
-    """Write and keep all of the content, or none."""
+    """Write and keep the whole content, or nothing."""
     try:
         for piece in pieces(content):
             draft.write(piece)
@@ -181,7 +181,7 @@ def put_pieces(draft: BlobDraft, content: Content) -> str:
 
 
 def verify_pieces(digest: str, parts: Iterator[bytes]) -> Iterator[bytes]:
-    """The pieces, the last of them held back until all together have this digest.
+    """Yield the pieces; hold back the last one until all of them match this digest.
 
     Raises:
         BlobDamaged.

@@ -1,8 +1,8 @@
-"""The collector of blobs that nobody names: what a crash left between a body and its pointer.
+"""Collect blobs that no row references, such as those that a crash left before their commit.
 
-A blob goes when no row names it and it was last put longer ago than ``BLOB_KEPT``, and both are
-looked at twice. Between the looks and the removal nothing can slip in: whoever is about to name
-the blob has just put it, and ``Blobs.discard`` refuses a blob that was put meanwhile.
+A blob is deleted if no row references it and its last put is older than ``BLOB_KEPT``; both are
+checked twice. There is no race with a new reference: its writer has just put the blob, and
+``Blobs.discard`` refuses a blob that was put meanwhile.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from datetime import datetime, timedelta
 
 from tidegate.control.storage.blobs import BLOB_KEPT, Blobs
 
-COLLECTED_MAX = 10_000  # in one run, so that one run has an end; the next takes the rest
+COLLECTED_MAX = 10_000  # per run, so that a run is bounded; the next one takes the rest
 
 References = Callable[[], AbstractSet[str]]
 
 
 @dataclass(frozen=True, slots=True)
 class CollectedBlobs:
-    """What a run of the collector found."""
+    """The result of a run of the collector."""
 
     looked: int
-    orphans: int  # unnamed and old at the first look
+    orphans: int  # unreferenced and old at the first check
     removed: int
 
 
 def collect(
     blobs: Blobs, references: References, now: datetime, *, kept: timedelta = BLOB_KEPT
 ) -> CollectedBlobs:
-    """Remove the orphans. ``references`` reads the digests that rows name, anew at each call."""
+    """Delete the orphans. ``references`` reads the referenced digests again at each call."""
     before = now - kept
     looked = 0
     old = []

@@ -1,14 +1,14 @@
-"""Blobs as files of one directory, which several processes may share.
+"""Blobs as files in one directory, which several processes may share.
 
     <directory>/log                  the id of the log whose blobs these are
     <directory>/sha256/ab/cdef…      a blob; its modification time is that of its last put
-    <directory>/incoming/…           files being written; a crash leaves them to the collector
-    <directory>/lock                 taken shared by a put, exclusively by a removal
+    <directory>/incoming/…           files being written; the collector deletes those left by a
+    crash <directory>/lock                 taken shared by a put, exclusively by a removal
 
-All of it is for its owner alone: directories have mode 0700, files 0600.
+Only the owner has access: directories have mode 0700, files 0600.
 
-A blob appears whole or not at all: temporary file, fsync, rename, fsync of the directory. A power
-cut takes back nothing that ``put`` returned.
+A blob appears atomically: temporary file, fsync, rename, fsync of the directory. What ``put``
+returned survives a power cut.
 """
 
 from __future__ import annotations
@@ -38,21 +38,21 @@ from tidegate.control.storage.blobs import (
 )
 from tidegate.errors import InsufficientStorage
 
-PREFIX_DIGITS: Final = 2  # 256 directories: none grows so large that a look-up slows down
+PREFIX_DIGITS: Final = 2  # 256 directories, so that none gets so large that look-ups become slow
 MICROSECOND: Final = 1_000  # in nanoseconds
 
-PROBE: Final = b"x" * 4_096  # written and removed to see whether a disk that failed is well again
+PROBE: Final = b"x" * 4_096  # written and deleted to check whether a failed disk works again
 
 Sync = Callable[[int], None]
-# The disk is full or failing. It may be well again soon.
+# The disk is full or failing. It may work again soon.
 DISK_FAULTS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.EFBIG})
 
 
 class FileBlobs:
     """The blobs of one log in one directory.
 
-    ``sync`` makes an open file or directory durable; it is a parameter so that a test can watch
-    the order of things, or die in the middle of them.
+    ``sync`` makes an open file or directory durable. It is a parameter, so that a test can check
+    the order of operations or crash between them.
 
     Raises:
         BlobsForeign: the directory carries the id of another log.
@@ -72,7 +72,7 @@ class FileBlobs:
         self._incoming = self._home / "incoming"
         self._root = self._home / ALGORITHM
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._is_failing = False  # whether the last put failed, and no write has succeeded since
+        self._is_failing = False  # the last put failed, and no write has succeeded since
         self._lock = self._home / "lock"
         self._lock.touch(mode=0o600)
         self._claim(log_id)
@@ -121,7 +121,7 @@ class FileBlobs:
     def iterate(self) -> Iterator[Blob]:
         for shelf in os.scandir(self._root):
             for item in os.scandir(shelf):
-                with suppress(FileNotFoundError):  # collected while we walked
+                with suppress(FileNotFoundError):  # collected meanwhile
                     put_at = _time_of(item.stat().st_mtime_ns)
                     yield Blob(f"{ALGORITHM}:{shelf.name}{item.name}", put_at)
 
@@ -137,7 +137,7 @@ class FileBlobs:
         return True
 
     def sweep(self, *, before: datetime) -> int:
-        """Remove what puts left unfinished before that time; how many files that were."""
+        """Delete unfinished files from before that time; return how many."""
         swept = 0
         for path in self._incoming.iterdir():
             with suppress(FileNotFoundError):
@@ -147,8 +147,8 @@ class FileBlobs:
         return swept
 
     def link(self, digest: str, other: FileBlobs) -> bool:
-        """Share the bytes of a blob with another directory; False: it is not there, or is on
-        another file system. The bytes are not read: who reads them compares them with the digest.
+        """Hard-link a blob from another directory; False: it is missing there, or on another file
+        system. Its bytes are not verified here; readers compare them with the digest.
         """
         path = self._path(digest)
         try:
@@ -174,7 +174,7 @@ class FileBlobs:
             raise InsufficientStorage(f"A file cannot be written: {error.strerror}.") from error
 
     def open_draft(self) -> tuple[BinaryIO, Path]:
-        """A file under a name that nobody reads."""
+        """Open a temporary file."""
         handle, name = tempfile.mkstemp(dir=self._incoming)
         return os.fdopen(handle, "wb"), Path(name)
 
@@ -189,8 +189,8 @@ class FileBlobs:
         self._is_failing = False
 
     def _settle(self, draft: Path, path: Path) -> None:
-        """Give the draft its name. What stands there is replaced: that renews its time, and heals
-        bytes that were damaged.
+        """Rename the draft to its final name. An existing file is replaced, which renews its time
+        and repairs damaged bytes.
         """
         draft.rename(path)
         self._sync_directory(path.parent)
@@ -210,7 +210,7 @@ class FileBlobs:
 
     @contextmanager
     def _locked(self, how: int) -> Iterator[None]:
-        """Puts go on side by side; a removal looks and acts while none of them does."""
+        """Hold the lock: shared by puts, exclusive for a removal."""
         with self._lock.open("rb") as file:
             fcntl.flock(file, how)
             yield
@@ -224,7 +224,7 @@ class FileBlobs:
                 raise BlobsForeign(str(self._home), found, log_id)
 
     def _lay_out(self, owner: Path, log_id: str) -> None:
-        """Make all directories durable, and last the file that says so: puts need not ask again."""
+        """Make all directories durably, the owner file last, so that puts need not check them."""
         self._incoming.mkdir(mode=0o700, exist_ok=True)
         self._root.mkdir(mode=0o700, exist_ok=True)
         for number in range(16**PREFIX_DIGITS):
@@ -245,7 +245,7 @@ class FileBlobs:
 
 
 class FileDraft:
-    """A blob that is being written: a file in ``incoming`` that gets its name when it is whole."""
+    """A blob that is being written: a file in ``incoming`` that is renamed when complete."""
 
     def __init__(self, blobs: FileBlobs) -> None:
         self._blobs = blobs
@@ -263,7 +263,7 @@ class FileDraft:
             self._file.write(piece)
 
     def sync(self) -> None:
-        """Make what was written durable, still without a name."""
+        """Make what was written durable, before it gets its final name."""
         with self._blobs.watch_disk():
             self._blobs.sync_draft(self._file, self._path)
 
@@ -274,13 +274,13 @@ class FileDraft:
         return self.digest
 
     def discard(self) -> None:
-        with suppress(OSError):  # what could not be flushed is dropped
+        with suppress(OSError):  # the data is discarded anyway
             self._file.close()
-        self._path.unlink(missing_ok=True)  # after ``keep`` it has another name
+        self._path.unlink(missing_ok=True)  # after ``keep`` it has another path
 
 
 def _parts(file: BinaryIO, bytes_max: int = -1) -> Iterator[bytes]:
-    """The rest of the file; of that, so many bytes at most if a number is given."""
+    """Yield the rest of the file in pieces, up to ``bytes_max`` bytes if that is given."""
     left = bytes_max
     with file:
         while part := file.read(CHUNK_BYTES if left < 0 else min(left, CHUNK_BYTES)):

@@ -2,12 +2,12 @@
 
     <prefix>log                the id of the log whose blobs these are
     <prefix>sha256/<digits>    a blob; its metadata says when it was last put
-    <prefix>leaving/<digits>   its removal is under way
+    <prefix>leaving/<digits>   a mark: its removal is in progress
 
-S3 has no lock and no removal on a condition that sees a renewal. So putter and collector each
-write first and look second: one puts the blob, then looks for the mark; the other sets the mark,
-then looks when the blob was put. In whatever order they run, at least one sees the other: a mark
-that is gone again had its blob removed before, so a putter that finds no mark and its blob is safe.
+S3 has no locks and no conditional delete that notices a renewal. So a putter and the collector each
+write first and read second: the putter puts the blob, then looks for the mark; the collector sets
+the mark, then checks when the blob was put. In every order, at least one sees the other. A mark is
+deleted only after its blob, so a putter that finds its blob and no mark is safe.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from tidegate.control.storage.blobs import (
 )
 from tidegate.errors import InvalidInput, Unavailable
 
-SPOOLED_BYTES_MAX: Final = 8 * 1024 * 1024  # beyond, a body waits on disk for its digest
+SPOOLED_BYTES_MAX: Final = 8 * 1024 * 1024  # larger bodies are spooled to disk
 OBJECT_BYTES_MAX: Final = 5 * 1024**3  # what S3 takes in one request
 LOOKS_MAX: Final = 100
 LOOK_SECONDS: Final = 0.1
@@ -45,7 +45,7 @@ PUT_AT: Final = "put-at"
 
 
 class BucketUnavailable(Unavailable):
-    """The bucket did not answer as it should; nothing is known to be written."""
+    """The bucket did not respond as expected; perhaps nothing was written."""
 
     code = "bucket_unavailable"
 
@@ -53,9 +53,9 @@ class BucketUnavailable(Unavailable):
 class S3Blobs:
     """The blobs of one log in one bucket, below a prefix.
 
-    ``client`` is boto3's client for S3; its retries and time limits are the caller's choice. Give
-    it ``response_checksum_validation="when_required"``: some servers answer a range with the
-    checksum of the whole object, which boto3 would take for damage. We compare digests ourselves.
+    ``client`` is a boto3 S3 client; the caller chooses its retries and timeouts. Configure it with
+    ``response_checksum_validation="when_required"``: some servers return the checksum of the whole
+    object for a range, which boto3 would report as damage. Digests are compared here anyway.
 
     Raises:
         BlobsForeign: the prefix carries the id of another log. BucketUnavailable.
@@ -85,7 +85,7 @@ class S3Blobs:
         return S3Draft(self)
 
     def upload(self, digits: str, draft: IO[bytes]) -> None:
-        """Store what was written under its digest."""
+        """Upload what was written, under its digest."""
         self._upload(digits, draft)
         self._outlive_removal(digits, draft)
 
@@ -112,7 +112,7 @@ class S3Blobs:
         return self._put_at(hex_of(digest)) is not None
 
     def write_fault(self) -> str:
-        return ""  # S3 has no disk of ours that could be full
+        return ""  # S3 has no local disk that could be full
 
     def iterate(self) -> Iterator[Blob]:
         for digits in self._listed(ALGORITHM):
@@ -132,29 +132,29 @@ class S3Blobs:
         return True
 
     def sweep(self) -> int:
-        """Take away the marks of a collector that died; only while no collector runs."""
+        """Delete the marks of a collector that died. Call this only while no collector runs."""
         marks = list(self._listed("leaving"))
         for digits in marks:
             self._ask("delete_object", Key=self._mark(digits))
         return len(marks)
 
-    # ── putting beside a removal ──
+    # ── a put during a removal ──
 
     def _upload(self, digits: str, draft: IO[bytes]) -> None:
         draft.seek(0)
         self._write(self._blob(digits), draft)
 
     def _outlive_removal(self, digits: str, draft: IO[bytes]) -> None:
-        """Wait until no removal is under way, and put again what it took.
+        """Wait until no removal of the blob is in progress, and upload it again if it was deleted.
 
         Raises:
-            BlobBusy: the mark stays; its collector is slow, or died and must be swept up.
+            BlobBusy: the mark remains; its collector is slow, or died, so that ``sweep`` is needed.
         """
         for _ in range(LOOKS_MAX):
             if self._found("head_object", self._mark(digits)) is not None:
                 self._sleep(LOOK_SECONDS)
             elif self._put_at(digits) is None:
-                self._upload(digits, draft)  # and look again: another removal may have begun
+                self._upload(digits, draft)  # then check again: another removal may have begun
             else:
                 return
         raise BlobBusy(f"{ALGORITHM}:{digits} is being collected; put it again")
@@ -174,9 +174,11 @@ class S3Blobs:
         answer = self._found("head_object", self._blob(digits))
         if answer is None:
             return None
-        # Names of metadata travel as names of headers, which some servers spell anew.
-        said = {name.lower(): text for name, text in answer["Metadata"].items()}.get(PUT_AT)
-        found: datetime = answer["LastModified"] if said is None else datetime.fromisoformat(said)
+        # Names of metadata are sent as header names, whose case some servers change.
+        put_at = {name.lower(): text for name, text in answer["Metadata"].items()}.get(PUT_AT)
+        found: datetime = (
+            answer["LastModified"] if put_at is None else datetime.fromisoformat(put_at)
+        )
         return found.astimezone(UTC)
 
     def _listed(self, room: str) -> Iterator[str]:
@@ -190,11 +192,11 @@ class S3Blobs:
             raise BucketUnavailable(f"{self._bucket}: {error}") from error
 
     def _write(self, key: str, body: bytes | IO[bytes]) -> None:
-        said = {PUT_AT: self._clock().isoformat()}
-        self._ask("put_object", Key=key, Body=body, Metadata=said)
+        metadata = {PUT_AT: self._clock().isoformat()}
+        self._ask("put_object", Key=key, Body=body, Metadata=metadata)
 
     def _found(self, verb: str, key: str, **more: Any) -> Any:
-        """The answer about an object; None where there is none."""
+        """Send a request about an object; None: there is no such object."""
         try:
             return getattr(self._client, verb)(Bucket=self._bucket, Key=key, **more)
         except ClientError as error:
@@ -218,7 +220,7 @@ class S3Blobs:
 
 
 class S3Draft:
-    """An object that is being written: it waits in memory or on disk until its digest is known."""
+    """An object that is being written, spooled in memory or on disk until its digest is known."""
 
     def __init__(self, blobs: S3Blobs) -> None:
         self._blobs = blobs

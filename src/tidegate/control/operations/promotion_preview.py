@@ -1,0 +1,131 @@
+"""What a person should know before a promotion or a rollback."""
+
+from __future__ import annotations
+
+from tidegate.control.operations import protection as operation_protection
+from tidegate.control.operations.promotion_planning import Promotions, RollBackChannel
+from tidegate.control.queries.reads import Reads
+from tidegate.domain import times
+from tidegate.domain.releases.rows import Actual, actual_key
+from tidegate.domain.rollouts import names
+from tidegate.errors import Refused
+
+
+class PromotionPreview:
+    """Describes what a promotion or a rollback would do now, and what would hold it."""
+
+    def __init__(
+        self,
+        reads: Reads,
+        promotions: Promotions,
+        guard: operation_protection.ProtectionGuard,
+    ) -> None:
+        self._reads = reads
+        self._promotions = promotions
+        self._guard = guard
+
+    def describe_promotion(self, channel: str, release_id: str) -> tuple[str, ...]:
+        """Describe a promotion in advance: an earlier failure of the release here, what would hold
+        it now, and how many hosts get it.
+        """
+        promotions = self._promotions
+        made = promotions.plan(channel).plan
+        windows = (start.sentence for start in promotions.list_earliest(made, promotions.now()))
+        holds = (*promotions.list_holds(channel, release_id), *dict.fromkeys(filter(None, windows)))
+        return (
+            *promotions.describe_bad_end(channel, release_id),
+            *(f"Its orders would wait. {text}" for text in holds),
+            _describe_hosts(made.hosts),
+        )
+
+    def describe_rollback(self, channel: str, to: str | None, *, now: bool) -> tuple[str, ...]:
+        """Describe which release a rollback would choose now, and how many hosts get it."""
+        try:
+            rung = self._promotions.choose_rung(channel, to, now=now)
+        except Refused as error:
+            return (f"It cannot be carried out now. {error.detail}",)
+        succeeded_at = times.describe_time(rung.succeeded_at)
+        return (
+            f"It goes to {rung.release_id}, which succeeded here at {succeeded_at}",
+            _describe_hosts(self.count_hosts(channel, rollback=True, now=now)),
+        )
+
+    def count_hosts(self, channel: str, *, rollback: bool = False, now: bool = False) -> int:
+        """Count the hosts that a rollout of the channel would reach now."""
+        return self._promotions.plan(channel, rollback=rollback, emergency=now).plan.hosts
+
+    def check_plan(self, channel: str, *, rollback: bool) -> None:
+        """Check that an automatic rollout of the channel can be planned now.
+
+        Raises:
+            ChannelNotFound, MalformedPolicy, InvalidSelector, LimitExceeded.
+        """
+        self._promotions.plan(channel, rollback=rollback, automatic=True)
+
+    def warn_before_rollback(self, channel: str, *, now: bool) -> tuple[str, ...]:
+        """Describe a rollback in advance: how it reaches the hosts, what holds it or what it
+        passes, and which permission it needs.
+
+        Raises:
+            ChannelNotFound.
+        """
+        waits = self.list_waits(channel, None, now)
+        if not now:
+            return waits
+        hosts = self.count_hosts(channel, rollback=True, now=True)
+        all_hosts = "1 host" if hosts == 1 else f"all {hosts} hosts"
+        return (
+            f"It goes to {all_hosts} at once, without soak; budgets still apply",
+            *waits,
+            f"It needs {self._needs(channel)}",
+        )
+
+    def list_waits(self, channel: str, rollout_id: str | None, now: bool) -> tuple[str, ...]:
+        """List what a rollback waits for or passes; windows only if its rollout is open."""
+        if now:
+            found = self._promotions.waits(channel, rollout_id, what="other orders")
+            return tuple(f"{text}; this rollback passes it" for text in found)
+        found = self._promotions.waits(channel, rollout_id)
+        to = "" if rollout_id is None else f"--to {names.ref_of(rollout_id)} "
+        hint = (
+            f"To go back in spite of it: tidegate channel rollback {channel} {to}--now --reason … "
+            f"(needs {self._needs(channel)})"
+        )
+        return tuple(f"{text}. {hint}" for text in found)
+
+    def _needs(self, channel: str) -> str:
+        """Describe the permission and the people that a rollback with ``--now`` needs."""
+        protection = self._guard.protection_of(channel)
+        if protection is None:
+            return "emergency"
+        if not protection.break_glass:
+            return f"emergency; {channel} is protected: also a second person"
+        return f"emergency; {channel} is protected: also a second person, or --break-glass"
+
+    def describe_plain(self, channel: str, to: str) -> operation_protection.Alternative | None:
+        """Describe the rollback that needs no second person; None: none, or it is already under
+        way.
+        """
+        pin = self._reads.find(actual_key(channel), Actual)
+        is_wanted = pin is not None and pin.row.pinned_release_id == to
+        if is_wanted or self._promotions.was_left(channel, to):
+            return None
+        plain = RollBackChannel(channel=channel, command_id="", by="", to=to)
+        says = "A rollback in waves, which freezes and windows hold, needs nobody else"
+        return operation_protection.Alternative(says, spell_rollback(plain))
+
+
+def _describe_hosts(count: int) -> str:
+    return f"It reaches {count:,} host{'' if count == 1 else 's'}"
+
+
+def spell_rollback(asked: RollBackChannel, *more: str) -> str:
+    """Write this rollback as a command line."""
+    flags = {
+        "--now": asked.now,
+        "--ignore-budgets": asked.ignore_budgets,
+        "--lift-quarantine": asked.lift_quarantine,
+    }
+    to = () if asked.to is None else ("--to", asked.to)
+    is_set = (name for name, value in flags.items() if value)
+    return " ".join(("tidegate channel rollback", asked.channel, *to, *is_set, "--reason …", *more))

@@ -1,0 +1,1 @@
+"""What each screen shows, as frozen data that the pages make from rows and templates render."""

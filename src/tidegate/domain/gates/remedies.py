@@ -1,0 +1,125 @@
+"""The commands that end a wait, and when each is the right one."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tidegate.domain.gates import context, inputs, rollout_checks
+from tidegate.domain.hosts.states import HostState
+from tidegate.domain.rollouts import rows as rollout_rows, states, tallies
+
+IN_EMERGENCY: Final = "in an emergency"
+
+
+def list_after_end(look: context.GateContext) -> tuple[inputs.Remedy, ...]:
+    """List what to do after a rollout that did not succeed, if it is the channel's newest."""
+    seen = look.state.channels.get(look.tally.channel)
+    if seen is None or seen.row.newest_rollout_id != look.tally.rollout_id:
+        return ()
+    return list_next(look.tally)
+
+
+def list_next(tally: rollout_rows.RolloutTally) -> tuple[inputs.Remedy, ...]:
+    """List what to do after a channel's newest rollout ended without success.
+
+    A rollback comes first if hosts run its release, or ran it and failed.
+    """
+    promote = inputs.Remedy(
+        f"tidegate channel promote {tally.channel} RELEASE", "if you have a release to go on to"
+    )
+    back = inputs.Remedy(f"tidegate channel rollback {tally.channel} --dry-run")
+    on_it = tallies.total(tally, HostState.CONVERGED, *tallies.ON_TARGET, HostState.FAILED)
+    match tally.outcome:
+        case states.Outcome.FAILED | states.Outcome.ROLLED_BACK:
+            return back, promote
+        case states.Outcome.ABORTED:
+            return (back, promote) if on_it else (promote,)
+        case _:
+            return ()
+
+
+def list_gate_remedies(
+    look: context.GateContext, name: str, first: inputs.BlockedHosts
+) -> tuple[inputs.Remedy, ...]:
+    tally = look.tally
+    rollout, channel = tally.rollout_id, tally.channel
+    id = "" if first.evidence is None else first.evidence.id
+    host = first.host_id
+    match name:
+        case "halted" | "wave-promotion":
+            return ()  # the rollout's or wave's own wait has them, or it is progress
+        case "paused":
+            return (inputs.Remedy(f"tidegate rollout resume {rollout} --reason …"),)
+        case "freeze":
+            end = f"tidegate freeze delete {id} --reason …"
+            when = "if the freeze is no longer needed"
+            return *_hasten(look), inputs.Remedy(end, when), _override(rollout, "freeze")
+        case "hold":
+            end = f"tidegate channel release {channel} --reason …"
+            when = "if the hold is no longer needed"
+            return *_hasten(look), inputs.Remedy(end, when), _override(rollout, "hold")
+        case "window":
+            return *_hasten(look), _override(rollout, "window")
+        case "channel-edges":
+            shut = rollout_checks.find_shut_edge(look)
+            opens = () if shut is None or shut.remedy is None else (shut.remedy,)
+            return *opens, _override(rollout, "edges")
+        case "quarantine":
+            lift = f"tidegate quarantine lift {channel} {tally.target_ref} --reason …"
+            when = "only if the host was at fault and the release is good"
+            return (inputs.Remedy(lift, when),)
+        case "freshness":
+            return (
+                inputs.Remedy(f"tidegate channel promote {channel} {tally.target_ref} --refresh"),
+            )
+        case "start-at":
+            return (_override(rollout, "start-at"),)
+        case "disruption-budget":
+            edit = f"tidegate budget edit {id} --max N"
+            return (inputs.Remedy(edit, "if the budget is too small"),)
+        case "host-silent" | "host-edge" | "host-busy" if host:
+            return (skip(rollout, host),)
+        case _:
+            return (abort(rollout),)
+
+
+def _hasten(look: context.GateContext) -> tuple[inputs.Remedy, ...]:
+    """Return the emergency rollback that overrides what holds this one; nothing if this is none."""
+    if not tallies.may_hasten(look.tally):
+        return ()
+    # It names the release. Otherwise it would go back one more once this rollback has ended.
+    command = (
+        f"tidegate channel rollback {look.tally.channel} "
+        f"--to {look.tally.target_ref} --now --reason …"
+    )
+    return (inputs.Remedy(command, "if the rollback cannot wait"),)
+
+
+def roll_back(channel: str) -> inputs.Remedy:
+    return inputs.Remedy(f"tidegate channel rollback {channel} --reason …", "if the release is bad")
+
+
+def abort(rollout_id: str) -> inputs.Remedy:
+    return inputs.Remedy(
+        f"tidegate rollout abort {rollout_id} --reason …",
+        "if you want to leave the hosts as they are",
+    )
+
+
+def skip(rollout_id: str, host_id: str) -> inputs.Remedy:
+    return inputs.Remedy(
+        f"tidegate rollout skip {rollout_id} {host_id} --reason …", f"to continue without {host_id}"
+    )
+
+
+def waive(rollout_id: str, host_id: str) -> inputs.Remedy:
+    return inputs.Remedy(
+        f"tidegate rollout clear {rollout_id} --mode waive --host {host_id} --reason …",
+        "if the host does not matter now",
+    )
+
+
+def _override(rollout_id: str, gate: str) -> inputs.Remedy:
+    return inputs.Remedy(
+        f"tidegate rollout override {rollout_id} --gate {gate} --reason …", IN_EMERGENCY
+    )
