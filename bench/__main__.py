@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-# Imported when asked for: a trial starts as quickly as what it tries.
+# Imported on demand, so that a trial starts quickly.
 SUBJECTS = {
     "abuse": "bench.abuse.command",
     "approvals": "bench.approvals.command",

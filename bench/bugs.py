@@ -1,9 +1,9 @@
-"""`python -m bench bugs`: plants one bug at a time in a copy of the source; the bench must find it.
+"""Plant one bug at a time in a copy of the source, and check that the bench finds it.
 
-A bug is a few replaced words of a module. The trial that should find it runs on the copy, in
-processes that import the copy instead of ours. A bug whose words are no longer there must be
-planted anew: it counts as not found. Bugs that are not found are listed in ``SURVIVORS``, each with
-the reason.
+A bug replaces a few words of a module. The trial that should find it runs on the copy, in processes
+that import the copy instead of the source. A bug whose words no longer exist in the source counts
+as not found, and must be written again. Bugs that are not found are listed in ``SURVIVORS``, each
+with the reason.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SQLITE = f"{ENGINES}sqlite/"
 POSTGRES = f"{ENGINES}postgres/"
 DYNAMODB = f"{ENGINES}dynamodb/"
 
-Edit = tuple[str, str, str]  # module, what is there, what replaces it
+Edit = tuple[str, str, str]  # module, the words in it, and the replacement
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class PlantedBug:
 
 
 class NotPlanted(Exception):
-    """The words that a bug replaces are not there, or not once."""
+    """The words that a bug replaces do not occur, or occur more than once."""
 
 
 def _bug(name: str, trial: str, *edits: Edit) -> PlantedBug:
@@ -213,7 +213,10 @@ BUGS: tuple[PlantedBug, ...] = (
         (
             f"{POSTGRES}writer.py",
             "        if is_committed:\n            return answers\n",
-            "        if is_committed:\n            return [StoreUnavailable('lost') for _ in answers]\n",
+            (
+                "        if is_committed:\n"
+                "            return [StoreUnavailable('lost') for _ in answers]\n"
+            ),
         ),
     ),
     _bug(
@@ -495,7 +498,7 @@ BUGS: tuple[PlantedBug, ...] = (
     ),
 )
 
-# Planted bugs that no trial finds, and why that is so.
+# Planted bugs that no trial finds, and the reason.
 SURVIVORS: dict[str, str] = {
     "a failed write is not rolled back": (
         "SQLite rolls back by itself after a failed write, so the next transaction begins"
@@ -504,7 +507,7 @@ SURVIVORS: dict[str, str] = {
 
 
 def plant(bug: PlantedBug, home: Path) -> None:
-    """A copy of the source below ``home`` with the bug in it. Raises: NotPlanted."""
+    """Copy the source below ``home``, with the bug in it. Raises: NotPlanted."""
     copy = home / "tidegate"
     shutil.copytree(SOURCE, copy, ignore=shutil.ignore_patterns("__pycache__"))
     for module, old, new in bug.edits:
@@ -516,7 +519,7 @@ def plant(bug: PlantedBug, home: Path) -> None:
 
 
 def hunt(bug: PlantedBug) -> str:
-    """What the trial says of the bug; empty: it found nothing."""
+    """What the trial reports about the bug; empty if it found nothing."""
     memory = MEMORY if os.access(MEMORY, os.W_OK) else None
     with tempfile.TemporaryDirectory(prefix="tidegate-bug-", dir=memory) as name:
         home = Path(name)
@@ -546,8 +549,14 @@ def hunt(bug: PlantedBug) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench bugs", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="name", help="only these; a part of a name")
+    parser = argparse.ArgumentParser(
+        prog="python -m bench bugs",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "names", nargs="*", metavar="name", help="run only bugs whose name contains this"
+    )
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args(arguments)
     chosen = [
@@ -569,5 +578,5 @@ def main(arguments: Sequence[str]) -> int:
             print(f"{verdict}: {bug.name}: {said}", flush=True)
             rows.append([bug.name, " ".join(map(str, bug.trial)), verdict])
     print(table(["bug", "trial", "verdict"], rows))
-    print(f"{len(chosen)} bugs, {lost} not found and not explained")
+    print(f"{len(chosen)} bugs, {lost} neither found nor explained")
     return 1 if lost else 0

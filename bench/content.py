@@ -3,9 +3,9 @@
     python -m bench content               64 MiB, as in CI
     python -m bench content --mode long   1 GiB
 
-The server and each command are processes of their own. The growth of the server is what it has
-more of its own memory at most, sampled, than before its first transfer. The memory of a command is
-the most that it had resident.
+The server and each command are processes of their own. The growth of the server is its peak of
+private memory, sampled, less what it had before its first transfer. The memory of a command is its
+peak resident memory.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from bench.http.server import Server, serving
 MIB = 1024 * 1024
 SIZES = {"ci": 64 * MIB, "long": 1024 * MIB}
 SERVER_GROWTH_MAX = 50 * 1000 * 1000
-CLI_RESIDENT_MAX = 60 * MIB  # a command that transfers nothing has 23 MB
+CLI_RESIDENT_MAX = 60 * MIB  # a command that transfers nothing needs 23 MB
 SAMPLE_SECONDS = 0.02
 PIECE_BYTES = 4 * MIB
-# What the system says of a child after its end includes the memory of who started it.
+# The system's figure for a child that has ended includes the memory of its parent.
 CHILD = """
 import runpy, sys
 from pathlib import Path
@@ -51,11 +51,11 @@ class Transfer(Struct, frozen=True):
     name: str
     seconds: float
     server_growth: int
-    cli_resident: int | None = None  # None: it is no command
+    cli_resident: int | None = None  # None: the step is not a command
 
 
 class _Growth:
-    """The most memory of its own that a server had while a block ran, less what it had before."""
+    """The growth of a server's private memory while a block runs, at its peak."""
 
     def __init__(self, server: Server, before: int) -> None:
         self._server = server
@@ -80,7 +80,7 @@ class _Growth:
 
 
 def write_file(place: Path, size: int, seed: int) -> None:
-    """Bytes that nothing compresses."""
+    """Write bytes that cannot be compressed."""
     numbers = random.Random(seed)
     with place.open("wb") as file:
         for _ in range(0, size, PIECE_BYTES):
@@ -88,7 +88,7 @@ def write_file(place: Path, size: int, seed: int) -> None:
 
 
 def command(url: str, token: str, *words: str) -> int:
-    """Run a command of the CLI; the bytes that it had resident at most."""
+    """Run a command of the CLI; return its peak resident memory."""
     environment = {**os.environ, "TIDEGATE_URL": url, "TIDEGATE_TOKEN": token}
     ran = subprocess.run(
         [sys.executable, "-c", CHILD, *words],
@@ -101,7 +101,7 @@ def command(url: str, token: str, *words: str) -> int:
 
 
 def measure(size: int, place: Path, seed: int) -> list[Transfer]:
-    """Every step of one revision of one file of this size."""
+    """Run every step for one revision with one file of this size."""
     prepared = fill(place / "data", 1, 1)
     tree, pulled = place / "tree", place / "pulled"
     tree.mkdir()
@@ -131,7 +131,7 @@ def measure(size: int, place: Path, seed: int) -> list[Transfer]:
         step("download", lambda: _download(url, prepared.token))
         step("download of the second half", lambda: _download(url, prepared.token, size // 2))
     same = (tree / "image.bin").stat().st_size == (pulled / "image.bin").stat().st_size
-    assert same, "what was pulled is not what was pushed"
+    assert same, "the pulled bytes differ from the pushed ones"
     return found
 
 
@@ -162,10 +162,16 @@ def report(size: int, transfers: Sequence[Transfer]) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench content", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench content",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--mode", choices=tuple(SIZES), default="ci")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--state", type=Path, help="where files are written; else a temporary one")
+    parser.add_argument(
+        "--state", type=Path, help="where files are written; default: a temporary directory"
+    )
     options = parser.parse_args(arguments)
     size = SIZES[options.mode]
     with TemporaryDirectory(dir=options.state) as place:

@@ -2,7 +2,7 @@
 
     python -m bench notify --messages 100
 
-Each message goes to a webhook and to a mail server. It waits for the next round of the worker's
+Each message is sent to a webhook and to a mail server. It waits for the next round of the worker's
 loop `notify`, one second at most.
 """
 
@@ -35,7 +35,7 @@ from tidegate.domain.access.roles import EVERYWHERE, Grant, Role
 from tidegate.domain.notifications.states import TargetKind
 
 BOUND = 2.0  # seconds
-PAUSE_SECONDS = 0.137  # apart, so that facts come at all times between two rounds
+PAUSE_SECONDS = 0.137  # between two messages, so that facts arrive at all times between two rounds
 ARRIVAL_SECONDS_MAX = 60
 KINDS: Final = {"webhook": TargetKind.WEBHOOK, "mail": TargetKind.MAIL}
 CALLER = Caller(
@@ -82,7 +82,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class MailReceiver:
-    """Takes each mail. Its Message-ID holds the position: log.position.subscription@host."""
+    """Accepts each mail. Its Message-ID contains the position: log.position.subscription@host."""
 
     def __init__(self, arrivals: Arrivals) -> None:
         self._arrivals = arrivals
@@ -146,8 +146,12 @@ def _free_port() -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the delays; 1: one was longer than the bound."""
-    parser = argparse.ArgumentParser(prog="bench notify", description=__doc__)
+    """Print the delays; return 1 if one was longer than the bound."""
+    parser = argparse.ArgumentParser(
+        prog="bench notify",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--messages", type=int, default=100)
     asked = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as directory:
@@ -164,7 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _figures(delays: list[float]) -> tuple[float, float, float]:
-    """Median, 99th percentile and the longest of sorted delays."""
+    """The median, the 99th percentile and the longest of sorted delays."""
     return median(delays), delays[(len(delays) - 1) * 99 // 100], delays[-1]
 
 

@@ -1,10 +1,10 @@
-"""`python -m bench simulate`: seeded fleets with faults, as many as asked for, on all cores.
+"""Run seeded fleets with faults on all cores.
 
-    ci      500 seeds, as the test run has them
+    ci      500 seeds, as in the test suite
     long    20,000 seeds and at least 5 million events: hours
 
-A seed that breaks is printed with what it says, and makes the run fail; the seed alone repeats it.
-Whoever stops it early, or gives it so many `--minutes`, gets the figures of what ran.
+A seed that fails is printed with the reason, and makes the run fail; the seed alone repeats it. If
+you stop the run early, or set `--minutes`, you get the figures of the seeds that ran.
 `TIDEGATE_PLANTED_BUG` plants one of the bugs of `tests.simulation.mutants`.
 """
 
@@ -25,7 +25,7 @@ from tests.simulation.mutants import planted
 from tidegate.simulate.scenario import SimulationResult, draw_scenario
 from tidegate.simulate.world import World
 
-CHUNK = 20  # seeds that a process is handed at once
+CHUNK = 20  # seeds that a process gets at once
 AHEAD = 2  # chunks per process that wait for their turn
 SAID_EVERY_SECONDS = 10.0
 
@@ -43,7 +43,7 @@ MODES = {"ci": Mode(500, 100_000), "long": Mode(20_000, 5_000_000)}
 
 @dataclass
 class Sum:
-    """What some seeds came to."""
+    """The sum of some seeds' figures."""
 
     seeds: int = 0
     ran: set[int] = field(default_factory=set)
@@ -64,19 +64,19 @@ class Sum:
 
 
 def run(seeds: Sequence[int]) -> Sum:
-    """These seeds, one after another."""
+    """Run these seeds, one after another."""
     return run_each(seeds, lambda seed: World(draw_scenario(seed)).run())
 
 
 def run_each(seeds: Sequence[int], play_one: Callable[[int], SimulationResult]) -> Sum:
-    """What these seeds come to, one after another, each played to its end."""
+    """Run these seeds, one after another, each to its end; return the sum."""
     found = Sum()
     began = time.process_time()
     with planted():
         for seed in seeds:
             try:
                 ended = play_one(seed)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the seed has found it
+            except Exception as error:  # noqa: BLE001 - any error counts as a failure of the seed
                 found.broken.append((seed, f"{type(error).__name__}: {error}"[:500]))
             else:
                 found.events += ended.events
@@ -107,7 +107,7 @@ def play(
     processes: int,
     minutes: float | None,
 ) -> Sum:
-    """Run so many seeds in processes, and print what breaks and what they came to."""
+    """Run this many seeds in processes; print the failures and the sum."""
     began = time.monotonic()
     found = Sum()
     try:
@@ -129,7 +129,7 @@ def _parts(
     processes: int,
     minutes: float | None,
 ) -> Iterator[Sum]:
-    """Sums of chunks as they come in. No more is begun when the time is over."""
+    """Sums of chunks as they complete. No new chunk starts when the time is over."""
     end = None if minutes is None else time.monotonic() + 60 * minutes
     chunks = (
         range(start, min(start + CHUNK, first + seeds))
@@ -179,11 +179,15 @@ def _told(found: Sum, seconds: float, first: int) -> str:
 
 
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench simulate", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench simulate",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
     add("--mode", choices=MODES, default="ci")
     add("--first", type=int, default=0, help="the first seed")
-    add("--seeds", type=int, help="how many, instead of the mode's")
-    add("--minutes", type=float, help="begin no more seeds after so long")
+    add("--seeds", type=int, help="number of seeds, instead of the mode's")
+    add("--minutes", type=float, help="start no more seeds after this time")
     add("--processes", type=int, default=os.cpu_count() or 1)
     return parser.parse_args(arguments)

@@ -1,4 +1,4 @@
-"""What every benchmark shows: tables that read as plain text too, and their place on a page."""
+"""Markdown tables that read as plain text, and their place on a page: for every bench."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of Markdown, its first column to the left, the others to the right."""
+    """A Markdown table; the first column is aligned left, the others right."""
     widths = [max(map(len, column)) for column in zip(headings, *rows, strict=True)]
     rule = "|".join(["-" * (widths[0] + 2), *("-" * (width + 1) + ":" for width in widths[1:])])
     lines = [
@@ -18,7 +18,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def put(path: Path, begin: str, end: str, text: str) -> None:
-    """Replace what stands between the marks; the words around it are a person's.
+    """Replace the text between the marks; people write the text around them.
 
     Raises:
         ValueError: the file has no marks.

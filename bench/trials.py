@@ -1,9 +1,9 @@
-"""Runs a part of a reliability bench as many small trials, each in a process of its own.
+"""Run the parts of a reliability bench as many small trials, each in a process of its own.
 
     python -m bench faults power --mode ci --seed 1
 
 A part has a number of trials per mode. Each finished trial is one line of the state file, so a run
-that was stopped resumes where it ended, also in another sitting. Every failure is printed with the
+that was stopped continues where it ended when you start it again. Every failure is printed with the
 command that repeats its trial. A part that could not have found anything says so, and fails.
 """
 
@@ -37,7 +37,7 @@ from tests.servers.fixtures import AWS_DEFAULTS
 ROOT = Path(__file__).parents[1]
 STATE = Path(tempfile.gettempdir()) / "tidegate-bench"
 MODES = ("smoke", "ci", "full", "long")
-MEMORY = Path("/dev/shm")  # where trials write, if it is there: they wait for no disk
+MEMORY = Path("/dev/shm")  # a file system in memory, where trials need not wait for a disk
 TRIAL_SECONDS_MAX = 1_500.0
 FAILURES_SHOWN_MAX = 20
 TAIL_CHARS = 2_000
@@ -45,7 +45,7 @@ TAIL_CHARS = 2_000
 
 @dataclass
 class Findings:
-    """What a trial counted, and what it found wrong, a sentence each."""
+    """The counts of a trial, and what it found wrong, a sentence each."""
 
     counts: Counter[str] = field(default_factory=Counter)
     failures: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Findings:
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial of a part: the same seed and number do the same."""
+    """One trial of a part; the same seed and number repeat it exactly."""
 
     part: str
     mode: str
@@ -76,14 +76,14 @@ class Part:
     trials: Mapping[str, int]  # by mode
     run: Callable[[Trial], Findings]
     blind_spots: Callable[[Counter[str]], list[str]] = no_complaint
-    is_alone: bool = False  # its figures suffer from neighbours
-    preload: str = ""  # the C file of bench/faults that its process starts with
+    is_alone: bool = False  # its figures suffer from other load
+    preload: str = ""  # the C file of bench/faults that its process is started with
     server: str = ""  # the database server that all of its trials share
 
 
 @dataclass(frozen=True)
 class Subject:
-    """The parts behind one word of the command line."""
+    """The parts of one subject of the command line."""
 
     name: str
     parts: Sequence[Part]
@@ -100,7 +100,7 @@ class StateFile:
         self._path = path
 
     def finished(self) -> dict[str, dict[str, Any]]:
-        """Lines by their key; a line that was torn by a stop does not count."""
+        """The lines by their key; a line that was cut off by a stop does not count."""
         found = {}
         if self._path.exists():
             for line in self._path.read_text().splitlines():
@@ -129,7 +129,7 @@ def main(subject: Subject, arguments: Sequence[str]) -> int:
         os.environ.setdefault("TMPDIR", _home() or tempfile.gettempdir())
         if name := subject.part(*asked.parts).preload:
             _preload(name)
-    with shared.run():  # database servers, started when a trial asks for one
+    with shared.run():  # database servers, started when a trial needs one
         return _run_one(subject, asked) if asked.trial is not None else _run(subject, asked)
 
 
@@ -142,7 +142,7 @@ def _run(subject: Subject, asked: argparse.Namespace) -> int:
     for name in names:
         part = subject.part(name)
         if part.server:
-            shared.url(part.server)  # started here, it outlives the trial that asks first
+            shared.url(part.server)  # started here: it outlives the first trial
         count = asked.trials or part.trials[asked.mode]
         trials = [Trial(name, asked.mode, asked.seed, number) for number in range(count)]
         found, missing, seconds = _run_all(subject, part, trials, state, asked, end)
@@ -156,7 +156,7 @@ def _run(subject: Subject, asked: argparse.Namespace) -> int:
     for failure in failures[:FAILURES_SHOWN_MAX]:
         print(f"FAILED {failure}", flush=True)
     print(table(["part", "counted", "took", "verdict"], rows))
-    print(f"seed {asked.seed}, mode {asked.mode}, {time.monotonic() - began:.0f} s in this sitting")
+    print(f"seed {asked.seed}, mode {asked.mode}, {time.monotonic() - began:.0f} s in this run")
     return 1 if failures else 0
 
 
@@ -174,7 +174,7 @@ def _run_all(
     asked: argparse.Namespace,
     end: float | None,
 ) -> tuple[Findings, int, float]:
-    """The sum of all trials, how many are left to run, and the seconds that the others took."""
+    """The sum of all trials, the number of trials left, and the seconds that the others took."""
     total, seconds, left = Findings(), 0.0, 0
     tree = fingerprint()
     finished = {} if asked.fresh else state.finished()
@@ -211,7 +211,7 @@ def _add(total: Findings, more: Findings) -> None:
 def _results(
     subject: Subject, trials: Iterator[Trial], jobs: int, end: float | None
 ) -> Iterator[tuple[Trial, Findings | None, float]]:
-    """Results as they come in; None for a trial that was not begun because time was over."""
+    """Results as they complete; None for a trial that did not start because the time was over."""
 
     def run(trial: Trial) -> tuple[Trial, Findings | None, float]:
         if end is not None and time.monotonic() > end:
@@ -238,7 +238,7 @@ def _words(subject: Subject, trial: Trial) -> list[str]:
 
 
 def command(subject: Subject, trial: Trial) -> str:
-    """The line that repeats the trial."""
+    """The command that repeats the trial."""
     bug = os.environ.get("TIDEGATE_BENCH_BUG")
     planted = f"TIDEGATE_BENCH_BUG={bug} " if bug else ""
     return f"{planted}python -m bench {shlex.join(_words(subject, trial))}"
@@ -246,7 +246,7 @@ def command(subject: Subject, trial: Trial) -> str:
 
 def _run_apart(subject: Subject, trial: Trial) -> Findings:
     with tempfile.TemporaryDirectory(prefix="tidegate-trial-", dir=_home()) as home:
-        Path(home).chmod(0o755)  # PostgreSQL runs as somebody else where we are root
+        Path(home).chmod(0o755)  # as root, PostgreSQL runs as another user
         result = Path(home) / "result.json"
         words = ["-m", "bench", *_words(subject, trial), "--result", str(result)]
         with (Path(home) / "said").open("w+b") as said:
@@ -275,7 +275,7 @@ def _run_apart(subject: Subject, trial: Trial) -> Findings:
 
 
 def _home() -> str | None:
-    """In memory if there is room, else where temporary files go."""
+    """A directory in memory if there is room, or else one for temporary files."""
     if "TMPDIR" in os.environ or not os.access(MEMORY, os.W_OK):
         return None
     return str(MEMORY)
@@ -293,7 +293,7 @@ def _run_one(subject: Subject, asked: argparse.Namespace) -> int:
 
 
 def _preload(name: str) -> None:
-    """Begin again with the library, unless it is there."""
+    """Start this process again with the library, unless it is loaded."""
     library = str(preload.library(name))
     if os.environ.get("LD_PRELOAD") != library:
         os.execve(sys.executable, sys.orig_argv, {**os.environ, "LD_PRELOAD": library})
@@ -315,7 +315,7 @@ def _key(tree: str, subject: Subject, trial: Trial) -> str:
 
 
 def fingerprint() -> str:
-    """Names the source and the bench as they are: results of others are not counted."""
+    """A digest of the source and the bench: results of other versions are not counted."""
     digest = sha256()
     for home in (Path(tidegate.__file__).parent, ROOT / "bench"):
         for path in sorted([*home.rglob("*.py"), *home.rglob("*.c")]):
@@ -325,16 +325,20 @@ def fingerprint() -> str:
 
 def _parser(subject: Subject) -> argparse.ArgumentParser:
     names = [part.name for part in subject.parts]
-    parser = argparse.ArgumentParser(prog=f"python -m bench {subject.name}", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog=f"python -m bench {subject.name}",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
-    add("parts", nargs="*", metavar="part", help=f"all of {', '.join(names)}, or some")
+    add("parts", nargs="*", metavar="part", help=f"one or more of {', '.join(names)}; default: all")
     add("--mode", choices=MODES, default="ci")
     add("--seed", type=int, default=1)
-    add("--trials", type=int, help="so many of each part, instead of the mode's")
-    add("--trial", type=int, help="only the one of this number, here, to repeat it")
-    add("--minutes", type=float, help="begin no more trials after so long")
-    add("--jobs", type=int, default=os.cpu_count() or 1, help="trials at a time")
-    add("--fresh", action="store_true", help="count nothing of earlier sittings")
-    add("--state", type=Path, default=STATE, help="the directory that keeps finished trials")
+    add("--trials", type=int, help="trials of each part, instead of the mode's number")
+    add("--trial", type=int, help="run only this trial, in this process, to repeat it")
+    add("--minutes", type=float, help="start no more trials after this time")
+    add("--jobs", type=int, default=os.cpu_count() or 1, help="trials that run at the same time")
+    add("--fresh", action="store_true", help="ignore the results of earlier runs")
+    add("--state", type=Path, default=STATE, help="the directory for finished trials")
     add("--result", type=Path, help=argparse.SUPPRESS)
     return parser

@@ -1,11 +1,11 @@
-"""`python -m bench walks`: random walks of the rollout engine, as many as asked for.
+"""Run random walks of the rollout engine.
 
     python -m bench walks --first 0 --seeds 5000 --processes 2 --minutes 30
 
 A walk is a small fleet with any policy and an operator who uses any verb
 (`tests.simulation.walks`). Each ends with a replay that equals the rows, and on its way `explain`
-names every wait. A walk that breaks is printed with its seed, which alone repeats it, and makes the
-run fail. A run that ends early prints from which seed to continue: every seed before it was walked.
+names every wait. A walk that fails is printed with its seed, which alone repeats it, and makes the
+run fail. A run that ends early prints the seed to continue from: all earlier seeds were walked.
 """
 
 from __future__ import annotations
@@ -36,10 +36,14 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench walks", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench walks",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
     add("--first", type=int, default=0, help="the first seed")
-    add("--seeds", type=int, default=WALKS, help=f"how many walks; default {WALKS}")
-    add("--minutes", type=float, help="begin no more walks after so long")
+    add("--seeds", type=int, default=WALKS, help=f"number of walks; default {WALKS}")
+    add("--minutes", type=float, help="start no more walks after this time")
     add("--processes", type=int, default=os.cpu_count() or 1)
     return parser.parse_args(arguments)

@@ -3,7 +3,7 @@
     python -m bench windows --hosts 100000
 
 Hosts have one of 40 time zones as a label. Each case is a set of windows of one channel. The time
-is that of the processor, so that other work on the machine does not count.
+is CPU time, so that other work on the machine does not count.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def fleet_state(case: Sequence[WindowSpec], hosts: int, *, must_fit: bool) -> Fl
 
 
 def measure(state: FleetState) -> tuple[float, int]:
-    """Microseconds for each host of one pass, with all that the pass prepares, and how many hosts
-    the gate holds.
+    """CPU microseconds per host of one pass, with all that the pass prepares, and the number of
+    hosts that the gate holds.
     """
     (gate,) = [item.blocks for item in GATES if item.name == "window"]
     begun = process_time()
@@ -136,7 +136,11 @@ def measure(state: FleetState) -> tuple[float, int]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m bench windows", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench windows",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--hosts", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=7)
     options = parser.parse_args(arguments)

@@ -1,8 +1,8 @@
 """Child processes of tests, forked from one process that has imported what they need.
 
-A spawned process imports everything again, which keeps a core busy for a second or two. The process
-that these are forked from starts with the first child and runs no threads. Its environment is that
-of the moment: hand to a child what it shall know.
+A spawned process imports everything again, which takes a core a second or two. The process that
+these are forked from starts with the first child and runs no threads. Its environment is that of
+this moment, so pass to a child whatever it must know.
 """
 
 from __future__ import annotations

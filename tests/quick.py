@@ -1,14 +1,14 @@
-"""How often things are tried: less in the inner loop, more in a long run.
+"""How often tests repeat things: less in the inner loop, more in a long run.
 
 TIDEGATE_TEST_QUICK   properties and races are tried less often; `script/check` sets it.
-                      `@pytest.mark.long` leaves a test to `script/test`, which runs everything.
-TIDEGATE_TEST_LONG    sweeps that `script/test` cuts short are run in full, and so is what CI leaves
+                      `@pytest.mark.long` skips a test in `script/check`; `script/test` runs it.
+TIDEGATE_TEST_LONG    sweeps that `script/test` shortens run in full, and so do tests that CI leaves
                       to the bench (`@pytest.mark.in_bench`). Tests in turn run on all engines.
 
-`@pytest.mark.in_turn` is for rules of the domain that a test sees through a store. They are the
-same code on every engine, and what an engine may do wrong has tests of its own. Such a test runs on
+`@pytest.mark.in_turn` is for rules of the domain that a test checks through a store. Their code is
+the same on every engine, and what an engine may do wrong has tests of its own. Such a test runs on
 memory and on one other engine, which its name picks. The first ones that name a requirement point
-run on all engines. To see one test everywhere, name it (`file.py::test`) or give `--engines`.
+run on all engines. To run one test everywhere, name it (`file.py::test`) or give `--engines`.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ from tidegate.control.operations import passwords
 QUICK = bool(os.environ.get("TIDEGATE_TEST_QUICK"))
 LONG = bool(os.environ.get("TIDEGATE_TEST_LONG"))
 SHARE = 10
-EXAMPLES = 20  # of a property that does not say how many it wants
+EXAMPLES = 20  # for a property that does not set a number
 TURNS = ("sqlite", "postgres", "dynamodb")
 ENGINE = re.compile("|".join(TURNS))
 ON_ALL_ENGINES = 5  # tests in turn, of those that name one requirement point
 
-# A busy machine makes generation slow; that is no finding about the code.
+# Generating examples is slow on a busy machine; that is no defect in the code.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("quick", settings.get_profile("suite"), max_examples=EXAMPLES)
 settings.load_profile("quick" if QUICK else "suite")
 
 
-# To stretch a password as a server does takes 128 MiB and some tenths of a second.
+# A password hash with a server's cost takes 128 MiB and some tenths of a second.
 passwords.SCRYPT_N = 2**10
 
 
@@ -63,11 +63,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionstart() -> None:
-    gc.disable()  # until everything is collected: nearly all of it stays
+    gc.disable()  # until everything is collected: nearly all of it stays in memory
 
 
 def pytest_collection_finish() -> None:
-    """Never look again at what was collected: a search through 12,000 tests takes 0.25 s."""
+    """Exclude everything collected from garbage collection: a scan of 12,000 tests takes 0.25 s."""
     gc.freeze()
     gc.enable()
 
@@ -88,7 +88,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def not_their_turn(items: Iterable[pytest.Item]) -> list[pytest.Item]:
-    """The tests in turn that are left to another engine."""
+    """The tests in turn that run on another engine."""
     places: Counter[str] = Counter()  # taken by tests on all engines, by requirement point
     on_all: dict[str, bool] = {}
     waiting: list[pytest.Item] = []

@@ -1,7 +1,7 @@
-"""The release check of Tidegate itself: `script/release` runs it, docs/releasing.md tells of it.
+"""The release check of Tidegate itself: `script/release` runs it, docs/releasing.md describes it.
 
-Each check is a function from what was read to what is wrong with it. The checks run in the order of
-STEPS, a line each, and the first one that finds a fault ends the run.
+Each check is a function from what was read to the faults found. The checks run in the order of
+STEPS and print a line each. The first one that finds a fault ends the run.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ KINDS = ("additive", "breaking")
 NOT_SHIPPED = {"bench", "conftest.py", "examples", "script", "tests"}
 MAKE_LOGS = "tests.fixtures.make_logs"
 SCENARIOS = "tests/contract/test_scenarios.py"
-WHEEL_TESTS = (  # RS-13: all four are there, and the wheel holds them
+WHEEL_TESTS = (  # RS-13: all four exist, and the wheel passes them
     f"{SCENARIOS}::test_has_the_four_scenarios_of_the_seed",
     f"{SCENARIOS}::test_holds_against_the_built_wheel_in_a_fresh_environment",
 )
@@ -43,11 +43,11 @@ WHEEL_TESTS_SECONDS_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a check has to say."""
+    """The result of a check."""
 
-    said: str  # what holds, when nothing is wrong
+    said: str  # what is true if there are no faults
     faults: tuple[str, ...] = ()
-    pending: tuple[str, ...] = ()  # what only a release that is being cut must have
+    pending: tuple[str, ...] = ()  # required only when a release is cut
 
 
 # ── the lock ──────────────────────────────────────────────────────────────────────────────────────
@@ -64,7 +64,7 @@ def locked(lock: str) -> list[tuple[str, list[str]]]:
 
 
 def pin_faults(line: str, options: Collection[str]) -> list[str]:
-    """What keeps a line of the lock from naming one version of one package, by its hashes."""
+    """Why a line of the lock does not pin one version of one package by its hashes."""
     try:
         requirement = Requirement(line)
     except InvalidRequirement:
@@ -80,7 +80,7 @@ def pin_faults(line: str, options: Collection[str]) -> list[str]:
 
 
 def lock_faults(project: Mapping[str, Any], lock: str) -> list[str]:
-    """What is wrong with the lock, by itself and as an answer to what pyproject.toml asks for."""
+    """What is wrong with the lock, by itself and compared with pyproject.toml."""
     entries = locked(lock)
     faults = [fault for line, options in entries for fault in pin_faults(line, options)]
     if faults:
@@ -107,32 +107,32 @@ def lock_faults(project: Mapping[str, Any], lock: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """What the changelog says of one version."""
+    """The changelog's section for one version."""
 
     version: str
     notes: str
 
 
 def sections(changelog: str) -> list[Section]:
-    """The changelog's sections, newest first, what is unreleased among them."""
+    """The changelog's sections, newest first, including the unreleased one."""
     _, *parts = re.split(r"^## ", changelog, flags=re.MULTILINE)
     divided = (part.partition("\n") for part in parts)
     return [Section(_version(heading), notes.strip()) for heading, _, notes in divided]
 
 
 def _version(heading: str) -> str:
-    """`[0.1.0] - 2026-01-31` is 0.1.0; a heading of another shape is quoted and equals nothing."""
+    """`[0.1.0] - 2026-01-31` is 0.1.0; any other heading is quoted and equals nothing."""
     found = re.fullmatch(r"\[([^\]]+)\](?: - \d{4}-\d{2}-\d{2})?", heading.strip())
     return found[1] if found else f"“{heading}”"
 
 
 def newest(changelog: str) -> Section | None:
-    """The last section that was cut."""
+    """The newest released section."""
     return next((found for found in sections(changelog) if found.version != UNRELEASED), None)
 
 
 def uncut(changelog: str) -> list[str]:
-    """Why the changelog is not that of a release that is being cut."""
+    """Why the changelog is not ready for a release that is being cut."""
     if newest(changelog) is None:
         return ["not cut yet: the changelog has no version"]
     if any(found.version == UNRELEASED and found.notes for found in sections(changelog)):
@@ -141,7 +141,7 @@ def uncut(changelog: str) -> list[str]:
 
 
 def version_faults(package: str, changelog: str, openapi: Mapping[str, str]) -> list[str]:
-    """Where another version stands than the package's own; `openapi` is file to version."""
+    """Places with another version than the package's own; `openapi` maps files to versions."""
     said = {f"OpenAPI ({name})": version for name, version in openapi.items()}
     if section := newest(changelog):
         said = {"the changelog": section.version, **said}
@@ -153,12 +153,12 @@ def version_faults(package: str, changelog: str, openapi: Mapping[str, str]) -> 
 
 
 def kinds(notes: str) -> list[str]:
-    """What the notes say of their kind, all of it."""
+    """The kinds that the notes mention."""
     return re.findall(r"^Kind: *(.*?) *$", notes, re.MULTILINE)
 
 
 def notes_faults(section: Section) -> list[str]:
-    """What the release notes fail to tell those who upgrade."""
+    """What the release notes fail to tell people who upgrade."""
     said = kinds(section.notes)
     if len(said) == 1 and said[0] in KINDS:
         return []
@@ -175,7 +175,7 @@ def classes(module: str) -> set[str]:
 
 
 def wheel_faults(files: Mapping[str, bytes], version: str, bugs: Collection[str]) -> list[str]:
-    """What a wheel holds that must not be shipped; `bugs` are the classes with a planted one."""
+    """What a wheel contains that must not be shipped; `bugs` are the classes with a planted bug."""
     faults = []
     described = f"tidegate-{version}.dist-info"
     if f"\nVersion: {version}\n".encode() not in files.get(f"{described}/METADATA", b""):
@@ -195,7 +195,7 @@ def wheel_faults(files: Mapping[str, bytes], version: str, bugs: Collection[str]
 
 
 def built(home: Path) -> dict[str, bytes]:
-    """The files of a wheel that is built of the tree, with what is installed here."""
+    """The files of a wheel that is built from the tree, with the packages installed here."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(home)]
     done = subprocess.run(
         build, cwd=ROOT, capture_output=True, text=True, check=False, timeout=BUILD_SECONDS_MAX
@@ -215,7 +215,7 @@ UPLOAD = re.compile(
 
 
 def upload_faults(scripts: Mapping[str, str]) -> list[str]:
-    """The lines of our scripts that would send a package to a registry."""
+    """The lines of our scripts that would upload a package to a registry."""
     return [
         f"{name}:{number} would send a package away: {line.strip()}"
         for name, text in scripts.items()
@@ -323,7 +323,7 @@ STEPS: Mapping[str, Callable[[], Finding]] = {
 
 
 def passes(steps: Iterable[tuple[str, Callable[[], Finding]]], *, dry_run: bool) -> bool:
-    """Runs the checks in order, a line each, up to the first that finds something wrong."""
+    """Run the checks in order, print a line each, and stop at the first fault."""
     for name, check in steps:
         finding = check()
         wrong = finding.faults if dry_run else (*finding.faults, *finding.pending)

@@ -1,14 +1,15 @@
-"""A pytest plugin that says which requirement points are proved, and on which engines.
+"""A pytest plugin that reports which requirement points are proved, and on which engines.
 
 A test names its points: `@pytest.mark.req("CB-1", "CB-2")`. It runs on the engine that its `engine`
-parameter names, and calls for a pass on each of ENGINES. Two say that they call for less, and why:
+parameter names, and its points require a pass on each of ENGINES. Two forms require less, with a
+reason:
 
     req("RO-9", engines=None, reason="…")      needs no engine
     req("CB-24", only="dynamodb", reason="…")  is about one engine
 
-A point is proved when tests that name it passed wherever any of them calls for it, and none failed:
-beside a test on engines, one without proves nothing by itself. The points are those of
-`docs/requirements.md`.
+A point is proved if its tests passed on every engine that any of them requires, and none failed. If
+one of its tests runs on engines, a test without an engine proves nothing by itself. The points are
+those of `docs/requirements.md`.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ ROW = re.compile(r"^\| ([A-Z]{2}-\d+) \| (.+) \|$", re.MULTILINE)
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the tests that name a point, by engine."""
+    """The results of the tests that name a point, by engine."""
 
     passed: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
-    scopes: set[str] = field(default_factory=set)  # what the tests call for: EVERY, or one name
+    scopes: set[str] = field(default_factory=set)  # what the tests require: EVERY, or one name
 
     @property
     def wanted(self) -> set[str]:
-        """Where it must have passed; a point that no test names is wanted on every engine."""
+        """Where it must have passed; a point without a test must pass on every engine."""
         scopes = self.scopes or {EVERY}
         return {*(scopes - {EVERY}), *(ENGINES if EVERY in scopes else ())}
 
@@ -100,7 +101,7 @@ def matrix(known: Mapping[str, str], tallies: Mapping[str, Tally]) -> list[str]:
 
 
 class Report:
-    """Listens to the outcomes of a run, on the process that reports them."""
+    """Collects the outcomes of a run, in the process that reports them."""
 
     def __init__(self, known: Mapping[str, str]) -> None:
         self.known = known
@@ -155,7 +156,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Checks the marks where a fault becomes an error of collection."""
+    """Check the marks here, where an error fails the collection."""
     takes_engine = "engine" in metafunc.fixturenames
     try:
         for mark in metafunc.definition.iter_markers(PROPERTY):
@@ -166,7 +167,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Writes the claims on the item, whence they travel with its reports, from a worker too."""
+    """Store the claims on the item; they travel with its reports, also from a worker."""
     callspec = getattr(item, "callspec", None)
     engine = callspec.params.get("engine") if callspec else None
     for mark in item.iter_markers(PROPERTY):

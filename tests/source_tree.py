@@ -12,7 +12,7 @@ from tidegate.errors import TidegateError
 
 
 def own_errors() -> Iterator[type[TidegateError]]:
-    """Our errors, families included, wherever in the source they are defined."""
+    """Our errors, families included, from anywhere in the source."""
     for module in walk_packages(tidegate.__path__, "tidegate."):
         import_module(module.name)
     waiting = deque([TidegateError])

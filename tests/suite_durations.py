@@ -1,7 +1,7 @@
-"""A pytest plugin that says, after a run, what each part of the suite took.
+"""A pytest plugin that prints, after a run, how long each part of the suite took.
 
-A part is a directory of tests (`tests/contract`), or a test file that lies in `tests` itself. Its
-time is the sum over its tests, so with several workers it is more than what passed on the wall.
+A part is a directory of tests (`tests/contract`), or a test file directly in `tests`. Its time is
+the sum over its tests, so with several workers it is more than the wall time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import pytest
 
 
 def part_of(nodeid: str) -> str:
-    """The part that a test belongs to: the first two steps of its path."""
+    """The part that a test belongs to: the first two components of its path."""
     return "/".join(PurePosixPath(nodeid.partition("::")[0]).parts[:2])
 
 
@@ -24,7 +24,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 seconds[part_of(report.nodeid)] += report.duration
-                if outcome:  # set-up and tear-down that went well are filed under ""
+                if outcome:  # successful set-up and tear-down are filed under ""
                     outcomes[part_of(report.nodeid)][outcome] += 1
     if seconds:
         terminalreporter.section("parts")

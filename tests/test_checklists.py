@@ -1,6 +1,6 @@
-"""The checklists of CONTRIBUTING.md: what you add is complete when its tests and pages are there.
+"""The checklists of CONTRIBUTING.md: an addition is complete when it has its tests and pages.
 
-Each test looks for a name in the files that the checklist of its kind asks for. ``EXEMPT`` and
+Each test looks for a name in the files that the checklist of its kind requires. ``EXEMPT`` and
 ``OWN_NAME`` list what needs no entry, and why.
 """
 
@@ -28,17 +28,17 @@ TEMPLATES = ROOT / "src" / "tidegate" / "dashboard" / "templates"
 TESTS = ("tests/**/*.py", "tests/**/*.txt")
 
 EXEMPT = {
-    # Not a verb of its own: it widens or narrows another one, whose cases show it.
+    # Not a verb of its own: it widens or narrows another one, whose cases cover it.
     "BREAK_GLASS",
     "CARRY_OUT_DELETION",
     "DELETE_OPEN",
     # Reads, which tests/api/permission_table.txt lists.
     "READ_REVISION",
     "READ_SUBSCRIPTION",
-    # Parts of a page that test_page_walk and test_simulation draw.
+    # Parts of pages; test_page_walk and test_simulation render them.
     "held_hosts.html",
     "simulation.html",
-    # Times of a host's own steps: simulated hosts take theirs from the defaults.
+    # Times of a host's own steps: simulated hosts use the defaults.
     "ack_seconds",
     "activation_seconds",
     "convergence_seconds",
@@ -52,7 +52,7 @@ EXEMPT = {
     "auto_promote",
     "auto_rollback",
 }
-# Facts whose own name tells a person enough: event_text.py splits it into words.
+# Facts whose name is clear enough: event_text.py splits it into words.
 OWN_NAME = frozenset(
     {
         "BudgetRemoved",
@@ -108,7 +108,7 @@ OWN_NAME = frozenset(
 
 @cache
 def words_of(*places: str) -> frozenset[str]:
-    """All words in the files that these patterns name, this file aside."""
+    """All words in the files that match these patterns, except this file."""
     found: set[str] = set()
     for place in places:
         for path in ROOT.glob(place):
@@ -118,7 +118,7 @@ def words_of(*places: str) -> frozenset[str]:
 
 
 def missing(names: Iterable[str], *places: str) -> list[str]:
-    """Which of these names no file of these places has, though it should."""
+    """The names that are in no file of these places, although they must be."""
     return sorted(set(names) - words_of(*places) - EXEMPT)
 
 
@@ -128,8 +128,8 @@ def demand_none(names: Iterable[str], advice: str) -> None:
     assert not found, f"{', '.join(found)}: {advice}"
 
 
-def test_runs_every_slice_in_some_test() -> None:
-    """It names the command, or all that the slice writes."""
+def test_every_slice_runs_in_some_test() -> None:
+    """Some test names the command, or everything that the slice writes."""
     untested = {
         item.name
         for item in SLICES
@@ -140,13 +140,13 @@ def test_runs_every_slice_in_some_test() -> None:
     demand_none(untested, "run the command in tests/domain/test_<noun>.py")
 
 
-def test_names_every_slice_on_a_page() -> None:
+def test_every_slice_is_named_on_a_page() -> None:
     unnamed = missing((item.name for item in SLICES), "docs/*.md", "docs/design/*.md")
 
     demand_none(unnamed, "add the slice to the table of slices in docs/design/<noun>.md")
 
 
-def test_says_of_every_fact_what_it_means_to_a_person() -> None:
+def test_every_fact_has_a_text_for_people() -> None:
     names = {item.name for item in FACTS} - OWN_NAME
 
     unsaid = missing(names, "src/tidegate/dashboard/event_text.py")
@@ -157,7 +157,7 @@ def test_names_only_facts_that_exist() -> None:
     demand_none(OWN_NAME - {item.name for item in FACTS}, "no such fact; take it out of OWN_NAME")
 
 
-def test_shows_every_error_in_some_test() -> None:
+def test_every_error_occurs_in_some_test() -> None:
     shown = words_of(*TESTS)
     leaves = {error for error in own_errors() if not error.__subclasses__()}
 
@@ -165,14 +165,14 @@ def test_shows_every_error_in_some_test() -> None:
     demand_none(unseen, "let a test name the class or its code where the error is raised")
 
 
-def test_takes_every_step_through_each_door() -> None:
+def test_every_step_is_tested_through_each_door() -> None:
     names = {name for name, value in vars(steps).items() if isinstance(value, Step)}
 
     untaken = missing(names, "tests/verbs/*.py")
     demand_none(untaken, "add a Verb and its cases to tests/verbs/test_<noun>_verbs.py")
 
 
-def test_names_every_route_on_a_page() -> None:
+def test_every_route_is_named_on_a_page() -> None:
     """As a whole, or all its parts as code in one line, such as `/v1/channels` and `hold`."""
     pages = [(ROOT / "docs" / name).read_text("utf-8") for name in ("api.md", "agent-protocol.md")]
     lines = [code_in(line) for page in pages for line in page.splitlines()]
@@ -195,14 +195,14 @@ def fixed_parts(path: str) -> frozenset[str]:
     return frozenset(part for part in path.split("/") if part and "{" not in part)
 
 
-def test_takes_no_word_of_a_sentence_for_a_route() -> None:
+def test_words_of_a_sentence_do_not_count_as_a_route() -> None:
     line = "| `/v1/channels/{channel}` and `hold` | a note on the policy |"
 
     assert fixed_parts("/v1/channels/{channel}/hold") <= code_in(line)
     assert not fixed_parts("/v1/channels/{channel}/note") <= code_in(line)
 
 
-def test_draws_every_template_from_a_sample() -> None:
+def test_every_template_has_a_sample() -> None:
     drawn = {template for template, _, _ in samples.SCREENS.values()}
     used = "".join(path.read_text("utf-8") for path in TEMPLATES.iterdir())
     included = set(re.findall(r"{% *(?:import|include|extends|from) *\"([\w.]+)\"", used))
@@ -212,7 +212,7 @@ def test_draws_every_template_from_a_sample() -> None:
     demand_none(undrawn, "add a sample view to SCREENS of tests/browser/samples.py")
 
 
-def test_names_every_screen_and_its_key_on_the_page_of_the_dashboard() -> None:
+def test_the_page_of_the_dashboard_names_every_screen_and_its_key() -> None:
     page = (ROOT / "docs" / "dashboard.md").read_text("utf-8")
     items = [item for _, group in NAV for item in group]
 
@@ -222,7 +222,7 @@ def test_names_every_screen_and_its_key_on_the_page_of_the_dashboard() -> None:
 
 
 @pytest.mark.parametrize("struct", [ChannelPolicy, WaveSpec, ChannelEdge])
-def test_documents_tests_and_simulates_every_member_of_a_policy(
+def test_every_member_of_a_policy_is_documented_tested_and_simulated(
     struct: type[ChannelPolicy],
 ) -> None:
     members = struct.__struct_fields__
@@ -234,14 +234,14 @@ def test_documents_tests_and_simulates_every_member_of_a_policy(
     demand_none(unplayed, "draw it in src/tidegate/simulate/scenario.py")
 
 
-def test_names_every_noun_in_the_order_of_imports() -> None:
+def test_the_order_of_imports_names_every_noun() -> None:
     tour = " ".join((ROOT / "docs" / "tour.md").read_text("utf-8").split())
 
     order = ", ".join(noun for noun in NOUNS)
     assert f"lowest first: {order}." in tour, f"docs/tour.md must list the nouns: {order}"
 
 
-def test_says_what_to_do_about_what_is_missing() -> None:
+def test_a_failure_says_how_to_add_what_is_missing() -> None:
     with pytest.raises(AssertionError, match=r"^HostLost, HostTeleported: add a page"):
         demand_none(["HostTeleported", "HostLost"], "add a page")
 

@@ -1,4 +1,4 @@
-"""Logs that released versions wrote open on every engine, and say what they said then."""
+"""Logs that released versions wrote open on every engine, with the same content."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def store(
 def test_opens_reads_and_replays_what_was_written(
     store: Store, log: FixtureLog, engine: str
 ) -> None:
-    """A later version may make rows anew; the events stay as they are, byte for byte."""
+    """A later version may rebuild rows; the events stay the same, byte for byte."""
     expected = log.expected(engine)
     if log.version != __version__:
         rebuild_changed(store, FOLDS, datetime.now(UTC))

@@ -38,7 +38,7 @@ COLLECTED = re.compile(r"test_some\.py::(\w+)\[(\w+)-(\d+)\]")
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A project with tests in turn that uses our plugins."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # each run would import them anew
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # each run would import them again
     pytester.makeconftest(
         'pytest_plugins = ("tests.reqs", "tests.quick", "tests.servers.fixtures")'
     )
@@ -79,9 +79,7 @@ def test_runs_the_first_tests_of_a_requirement_point_on_all_engines(
 @pytest.mark.parametrize(
     "args", [("--engines", "memory,sqlite,postgres,dynamodb"), ("test_some.py::test_rule",)]
 )
-def test_runs_a_test_wherever_somebody_asks_for_it(
-    project: pytest.Pytester, args: tuple[str, ...]
-) -> None:
+def test_runs_a_named_test_on_every_engine(project: pytest.Pytester, args: tuple[str, ...]) -> None:
     assert engines_of(project, "test_rule", *args) == [ALL] * RULES
 
 

@@ -1,4 +1,4 @@
-"""The release check lets a good tree pass and refuses each kind of bad one."""
+"""The release check passes a good tree and refuses each kind of bad one."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ WHEEL = {
 
 
 @PROVES
-def test_accepts_a_lock_with_hashes_that_answers_the_project() -> None:
+def test_accepts_a_lock_with_hashes_that_fits_the_project() -> None:
     assert lock_faults(PROJECT, LOCK) == []
 
 
@@ -131,12 +131,12 @@ def test_refuses_two_versions(package: str, heading: str, openapi: str, fault: s
         ),
     ],
 )
-def test_sees_that_a_release_is_not_cut_yet(changelog: str, why: str) -> None:
+def test_reports_that_a_release_is_not_cut_yet(changelog: str, why: str) -> None:
     assert uncut(changelog) == [f"not cut yet: {why}"]
 
 
 @PROVES
-def test_judges_the_notes_of_the_newest_version() -> None:
+def test_checks_the_notes_of_the_newest_version() -> None:
     section = newest(CUT)
 
     assert section == Section("0.2.0", "Kind: breaking\n\n- The port is another one.")
@@ -149,17 +149,17 @@ def test_judges_the_notes_of_the_newest_version() -> None:
     "notes",
     ["", "- additive", "Kind: big", "Kind:", "Kind: additive\nKind: breaking", "- Kind: additive"],
 )
-def test_refuses_notes_that_do_not_say_additive_or_breaking(notes: str) -> None:
+def test_refuses_notes_without_the_word_additive_or_breaking(notes: str) -> None:
     (fault,) = notes_faults(Section("0.2.0", notes))
 
     assert fault.startswith("the notes of 0.2.0 need one line “Kind: additive” or “Kind: breaking”")
 
 
-# ── the wheel, and where it may go ────────────────────────────────────────────────────────────────
+# ── the wheel, and uploads ────────────────────────────────────────────────────────────────────────
 
 
 @PROVES
-def test_accepts_a_wheel_of_the_package_alone() -> None:
+def test_accepts_a_wheel_with_only_the_package() -> None:
     assert wheel_faults(WHEEL, "0.2.0", {"OffByOne"}) == []
 
 
@@ -179,7 +179,7 @@ def test_accepts_a_wheel_of_the_package_alone() -> None:
         ),
     ],
 )
-def test_refuses_a_wheel_with_more_or_other_things(name: str, content: bytes, fault: str) -> None:
+def test_refuses_a_wheel_with_foreign_files(name: str, content: bytes, fault: str) -> None:
     assert wheel_faults({**WHEEL, name: content}, "0.2.0", {"OffByOne"}) == [fault]
 
 
@@ -202,7 +202,7 @@ def test_refuses_a_wheel_without_the_licence() -> None:
     "line",
     ["twine check dist/*", ".tools/bin/uv --no-config publish", "hatch publish", "npm publish"],
 )
-def test_refuses_a_script_that_sends_a_package_away(line: str) -> None:
+def test_refuses_a_script_that_uploads_a_package(line: str) -> None:
     scripts = {"script/a": "uv pip sync", "script/b": f"set -e\n{line}\n"}
 
     assert upload_faults(scripts) == [f"script/b:2 would send a package away: {line}"]
@@ -239,10 +239,10 @@ def test_stops_at_the_first_check_that_fails(
 
 
 def release(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command, where every way out of the machine is a proxy that nobody runs.
+    """Run the command with a dead proxy as the only way out of the machine.
 
-    There is no Python to make an environment with either: a stale .venv fails the test, and is not
-    remade under the tests that run beside it.
+    There is also no Python to create an environment with. So a stale .venv fails the test, and is
+    not rebuilt under the other tests that run at the same time.
     """
     inherited = {name: text for name, text in os.environ.items() if not name.startswith("PYTEST_")}
     nowhere = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"), "http://127.0.0.1:9")
@@ -270,7 +270,7 @@ def test_passes_a_dry_run_of_this_tree_without_a_network() -> None:
 
 
 @PROVES
-def test_leaves_the_suite_out_of_a_dry_run_only() -> None:
+def test_skips_the_suite_only_in_a_dry_run() -> None:
     done = release("--no-suite")
 
     assert done.returncode == 2

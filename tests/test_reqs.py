@@ -32,7 +32,7 @@ PROVES_BOTH_WAYS = """
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A project of two points that uses the plugin."""
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # each run would import them anew
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # each run would import them again
     pytester.makeconftest('pytest_plugins = ("tests.reqs",)')
     pytester.mkdir("docs").joinpath("requirements.md").write_text(POINTS)
     return pytester
@@ -69,7 +69,7 @@ def test_does_not_count_a_point_that_an_engine_misses(project: pytest.Pytester) 
     assert report[-1] == "proved 0 of 2"
 
 
-def test_does_not_count_a_point_of_which_one_test_failed(project: pytest.Pytester) -> None:
+def test_does_not_count_a_point_with_a_failed_test(project: pytest.Pytester) -> None:
     project.makepyfile(
         PROVES_BOTH_WAYS
         + """
@@ -145,9 +145,7 @@ def test_counts_a_point_of_one_engine_where_that_engine_passed(project: pytest.P
 @pytest.mark.parametrize(
     "beside", ['engines=None, reason="pure"', 'only="dynamodb", reason="its items"']
 )
-def test_calls_for_every_engine_as_soon_as_one_test_does(
-    project: pytest.Pytester, beside: str
-) -> None:
+def test_requires_every_engine_if_one_test_does(project: pytest.Pytester, beside: str) -> None:
     project.makepyfile(
         f"""
         import pytest

@@ -25,7 +25,7 @@ with shared.run():
 """
 
 
-def test_gives_every_asker_of_a_run_the_same_server(postgres_url: str, dynamodb_url: str) -> None:
+def test_every_process_of_a_run_gets_the_same_server(postgres_url: str, dynamodb_url: str) -> None:
     assert shared.url("postgres") == postgres_url
     assert shared.url("dynamodb") == dynamodb_url
     with psycopg.connect(shared.url("postgres")) as db:
@@ -57,13 +57,13 @@ def test_stops_a_server_whose_run_was_killed() -> None:
         psycopg.connect(url)
 
 
-def test_gives_nobody_a_port_twice() -> None:
+def test_returns_no_port_twice() -> None:
     ports = [free_port() for _ in range(50)]
 
     assert len(set(ports)) == len(ports)
 
 
-def test_takes_a_server_that_it_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_uses_a_server_whose_url_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(postgres.URL_VARIABLE, "postgresql://elsewhere/db")
     monkeypatch.setenv(dynamodb.URL_VARIABLE, "http://127.0.0.1:1")
 
@@ -85,7 +85,7 @@ def test_refuses_a_package_whose_bytes_are_not_the_pinned_ones(
     assert list((tmp_path / "npm").glob("dynoxide*")) == []
 
 
-def test_a_package_of_node_that_cannot_be_had_is_no_skip(
+def test_a_missing_node_package_fails_instead_of_skipping(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(package: npm.Package, folder: Path) -> Path:
@@ -98,7 +98,7 @@ def test_a_package_of_node_that_cannot_be_had_is_no_skip(
         node.install(node.STANDARD_WEBHOOKS, tmp_path)
 
 
-def test_says_what_would_help_when_there_is_no_postgresql(
+def test_explains_what_to_do_without_postgresql(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(postgres.URL_VARIABLE, raising=False)

@@ -1,7 +1,7 @@
-"""The house rules that a machine can hold us to: who may import whom, purity, names, no residue.
+"""The house rules that a test can check: who may import whom, purity, names, no residue.
 
-What offends against a rule that is younger than the code is allowed in tidy_allowances.toml, by how
-often. These lists only shrink: `python -m tests.test_tidy` lowers them to what is left.
+Code that is older than a rule may violate it as often as tidy_allowances.toml says. These lists
+only shrink: `python -m tests.test_tidy` lowers them to what is found.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tidegate.errors import TidegateError
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "tidegate"
 
-# Which of our rooms each room may enter, besides itself. A room is a package or a module right
-# under tidegate; "a.b" lets in only that module of it. "*" is the composition root: it wires all.
+# Which of our rooms each room may import, besides itself. A room is a package or a module right
+# under tidegate; "a.b" allows only that module of it. "*" is the composition root: it wires all.
 FOUNDATION = {"errors", "decoders", "clock", "config", "lru", "value_faults"}
 SERVED = {
     *FOUNDATION,
@@ -41,7 +41,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "errors": set(),
     "clock": set(),
     "bounded_http": set(),  # HTTP with a deadline and a size limit
-    "public_addresses": {"errors"},  # which addresses a name from outside may lead to
+    "public_addresses": {"errors"},  # which addresses a name from outside may resolve to
     "decoders": {"errors"},  # the one place where msgspec derives decoders from types
     "config": {"errors", "decoders", "value_faults"},
     "kernel": {"errors", "decoders", "clock"},
@@ -55,7 +55,7 @@ MAY_IMPORT: dict[str, set[str]] = {
         *("__version__", "bounded_http", "public_addresses", "rate_limits", "kernel", "domain"),
     },
     "web": {*FOUNDATION, "rate_limits", "kernel.model", "domain.access", "control.queries"},
-    # fleet: what agents ask for; addresses: why one is refused
+    # fleet: what agents request; addresses: why one is refused
     "api": {*SERVED, "control.fleet", "control.outbox.targets", "public_addresses"},
     "dashboard": {*SERVED, "api.feed"},
     "agent": {
@@ -67,11 +67,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     "": {"library"},  # the package itself lists the library's names, and imports them late
     "library": {"errors", "clock", "kernel", "engines", "domain", "control"},
     "main": {"*"},
-    "commands": {"*"},  # start what main composes, or look at its data
-    "demo": {"*"},  # main's parts, with a fleet and people to play with them
+    "commands": {"*"},  # start what main composes, or read its data
+    "demo": {"*"},  # main's parts, with a fleet and simulated people
     "__main__": {"cli"},  # names what main composes, and imports none of it
 }
-# Third parties that only the named room may import; the rest is for all who need it.
+# Third-party packages that only the named room may import; all rooms may import the others.
 RESERVED: dict[str, set[str]] = {
     "apsw": {"engines"},
     "sqlite3": {"engines"},
@@ -105,7 +105,7 @@ TEXT_BYTES_MAX = 2_000_000
 
 
 def tracked() -> list[Path]:
-    """What git holds or would hold, as it lies in the tree."""
+    """The files that git tracks or would track, as they are in the tree."""
     answer = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -141,13 +141,13 @@ def _forget_the_parsed() -> Iterator[None]:
 
 
 def room(path: Path) -> str:
-    """The room that a module of ours lies in; the package's own `__init__` is in none."""
+    """The room of one of our modules; the package's own `__init__` is in none."""
     first = path.relative_to(SOURCE).parts[0].removesuffix(".py")
     return "" if first == "__init__" else first
 
 
 def imports(tree: ast.AST) -> Iterator[str]:
-    """Every name that is imported, dotted, also inside functions and for type checking only."""
+    """Every imported name, dotted, including imports in functions and for type checking only."""
     for node in ast.walk(tree):
         match node:
             case ast.Import():
@@ -159,7 +159,7 @@ def imports(tree: ast.AST) -> Iterator[str]:
 
 
 def import_faults(home: str, tree: ast.AST) -> list[str]:
-    """What a module of room `home` imports although the table keeps it out."""
+    """What a module of room `home` imports although the table forbids it."""
     faults = []
     allowed = MAY_IMPORT.get(home, set())
     for name in imports(tree):
@@ -181,10 +181,10 @@ def import_faults(home: str, tree: ast.AST) -> list[str]:
     return faults
 
 
-# msgspec derives a decoder from a type on first use, and a second thread that meets it half done
-# ends the process. See src/tidegate/decoders.py, the one module that may do it.
+# msgspec derives a decoder from a type on first use. A second thread that meets it half done
+# crashes the process. See src/tidegate/decoders.py, the one module that may derive.
 DERIVING = {"msgspec.convert", "msgspec.json.Decoder", "msgspec.msgpack.Decoder"}
-DERIVING_FROM = {"msgspec.json.decode", "msgspec.msgpack.decode"}  # where they name a type
+DERIVING_FROM = {"msgspec.json.decode", "msgspec.msgpack.decode"}  # when they name a type
 BUILDING = {"decoders.build", "decoders.build_msgpack", "codec.prepare"}
 # Where a program is composed. Elsewhere a decoder is built while its module is imported.
 COMPOSING = {"decoders.py", "kernel/codec.py", "kernel/collections.py", "kernel/vocabulary.py"} | {
@@ -193,7 +193,7 @@ COMPOSING = {"decoders.py", "kernel/codec.py", "kernel/collections.py", "kernel/
 
 
 def decoder_faults(path: str, tree: ast.Module) -> list[str]:
-    """Where a module derives a decoder itself, or builds one while it runs."""
+    """Where a module derives a decoder itself, or builds one at run time."""
     faults = [
         f"import msgspec, not {name}"
         for name in imports(tree)
@@ -237,7 +237,7 @@ COMPOSING_PROGRAMS = {
 
 
 def test_only_programs_know_a_whole_installation() -> None:
-    """Everything else names the parts that it touches in its signature."""
+    """All other code names the parts that it uses in its signature."""
     known = {
         path.relative_to(SOURCE).with_suffix("").as_posix()
         for path in SOURCE.rglob("*.py")
@@ -250,24 +250,24 @@ def test_only_programs_know_a_whole_installation() -> None:
     } == set(), "take the parts that you use as parameters, not an Installation"
 
 
-def test_knows_every_room() -> None:
+def test_the_table_lists_every_room() -> None:
     unknown = {room(path) for path in SOURCES} - {""} - set(MAY_IMPORT)
     assert not unknown, "say in MAY_IMPORT what it may import"
 
 
-def test_enters_only_the_rooms_that_the_table_opens() -> None:
+def test_every_module_imports_only_the_rooms_that_the_table_allows() -> None:
     faults = {name_of(path): import_faults(room(path), parsed(path)) for path in SOURCES}
 
     assert {name: found for name, found in faults.items() if found} == {}
 
 
-def test_reads_no_clock_where_the_code_is_pure() -> None:
+def test_pure_code_reads_no_clock() -> None:
     reads = {name_of(path): clock_reads(parsed(path)) for path in SOURCES if room(path) in PURE}
 
     assert {name: found for name, found in reads.items() if found} == {}
 
 
-def test_derives_decoders_in_one_module_and_before_anything_runs() -> None:
+def test_decoders_are_derived_in_one_module_and_at_import() -> None:
     faults = {
         name_of(path): decoder_faults(path.relative_to(SOURCE).as_posix(), parsed(path))
         for path in SOURCES
@@ -289,7 +289,7 @@ def test_derives_decoders_in_one_module_and_before_anything_runs() -> None:
         "async def f():\n    codec.prepare(Plan)",
     ],
 )
-def test_sees_each_way_to_derive_a_decoder_late(line: str) -> None:
+def test_finds_each_way_to_derive_a_decoder_late(line: str) -> None:
     assert len(decoder_faults("domain/planner.py", ast.parse(line))) == 1
 
 
@@ -297,7 +297,7 @@ def test_sees_each_way_to_derive_a_decoder_late(line: str) -> None:
     "line",
     ["decoders.build(Plan)", "msgspec.json.decode(body)", "decoders.decoder(Plan).decode(body)"],
 )
-def test_lets_decoders_be_built_early_and_used_late(line: str) -> None:
+def test_allows_decoders_that_are_built_early_and_used_late(line: str) -> None:
     assert decoder_faults("domain/planner.py", ast.parse(line)) == []
 
 
@@ -319,7 +319,7 @@ def test_lets_decoders_be_built_early_and_used_late(line: str) -> None:
         ("simulate", "import tidegate.engines.sqlite"),
     ],
 )
-def test_sees_each_kind_of_forbidden_import(home: str, line: str) -> None:
+def test_finds_each_kind_of_forbidden_import(home: str, line: str) -> None:
     assert len(import_faults(home, ast.parse(line))) == 1
 
 
@@ -335,17 +335,17 @@ def test_sees_each_kind_of_forbidden_import(home: str, line: str) -> None:
         ("main", "from tidegate.engines.sqlite import SqliteStore"),
     ],
 )
-def test_lets_in_what_the_table_allows(home: str, line: str) -> None:
+def test_allows_the_imports_of_the_table(home: str, line: str) -> None:
     assert import_faults(home, ast.parse(line)) == []
 
 
-def test_sees_a_clock_that_is_read() -> None:
+def test_finds_a_read_of_the_clock() -> None:
     read = ast.parse("at = datetime.now(UTC)")
 
     assert clock_reads(read) == ["line 1: take now as a parameter"]
 
 
-def test_says_in_every_module_what_it_is_for() -> None:
+def test_every_module_has_a_docstring() -> None:
     """The first paragraph of the docstring is a whole sentence."""
     said = {name_of(path): ast.get_docstring(parsed(path)) or "" for path in MODULES}
 
@@ -354,13 +354,13 @@ def test_says_in_every_module_what_it_is_for() -> None:
     assert not unsaid, "start the docstring with one sentence that says what the module is for"
 
 
-def test_gives_every_file_a_name_that_says_something() -> None:
+def test_no_file_has_a_meaningless_name() -> None:
     vague = [name_of(path) for path in MODULES if path.stem in HOMELESS]
     assert not vague, "name the file after what it holds or does"
 
 
-def test_leaves_no_residue_in_tracked_files() -> None:
-    """No path of some machine, no host of a registry, no mark of unfinished work."""
+def test_tracked_files_contain_no_residue() -> None:
+    """No path of a machine, no host of a registry, no mark of unfinished work."""
     residue = []
     for path in TRACKED:
         content = path.read_bytes()
@@ -385,17 +385,17 @@ def test_leaves_no_residue_in_tracked_files() -> None:
         ("registry.known.rows.get(key)", False),
     ],
 )
-def test_knows_the_host_of_a_registry_from_a_name_in_code(line: str, host: bool) -> None:
+def test_distinguishes_the_host_of_a_registry_from_a_name_in_code(line: str, host: bool) -> None:
     assert bool(REGISTRY_HOST.search(line)) is host
 
 
 def family(error: type[TidegateError]) -> str:
-    """The code of the family that callers catch; "none" for what has no family."""
+    """The code of the family that callers catch; "none" for an error without a family."""
     families = [kind for kind in TidegateError.__subclasses__() if issubclass(error, kind)]
     return families[0].code if families and families[0].__module__ == errors.__name__ else "none"
 
 
-def test_tells_of_every_error_what_to_do_next() -> None:
+def test_every_error_is_explained_on_a_page() -> None:
     """Those of errors.py in the table of problems, under their family; others on some page."""
     table = (ROOT / "docs" / "problems" / "README.md").read_text()
     told = set(re.findall(r"^\| `(\w+)` \| `?(\w+)`? \| .+ \| .+ \|$", table, re.MULTILINE))
@@ -409,21 +409,21 @@ def test_tells_of_every_error_what_to_do_next() -> None:
     assert not unsaid, "add the code to the errors of docs/<noun>.md and to docs/problems/README.md"
 
 
-# Codes of several errors that tell a caller the same; every other code has one error.
+# Codes of several errors that mean the same to a caller; every other code has one error.
 SHARED_CODES = {
     *("immutable", "invalid_argument", "not_found", "outcome_unknown", "too_large"),
     "version_conflict",
 }
 
 
-def test_gives_no_code_to_two_errors_that_mean_different_things() -> None:
+def test_no_two_different_errors_share_a_code() -> None:
     codes = Counter(error.code for error in own_errors() if "code" in vars(error))
 
     shared = {code for code, count in codes.items() if count > 1}
     assert shared == SHARED_CODES, "choose a code that no other error has"
 
 
-def test_numbers_the_decisions_without_gaps() -> None:
+def test_decisions_are_numbered_without_gaps() -> None:
     names = [path.name for path in (ROOT / "docs" / "adr").glob("[0-9]*.md")]
 
     numbers = sorted(int(name.partition("-")[0]) for name in names)
@@ -432,7 +432,7 @@ def test_numbers_the_decisions_without_gaps() -> None:
     assert numbers == list(range(1, len(numbers) + 1))
 
 
-def test_says_one_version_in_package_and_changelog() -> None:
+def test_the_package_and_the_changelog_have_the_same_version() -> None:
     version = re.search(r'__version__ = "(.+)"', (SOURCE / "__init__.py").read_text())
     changelog = (ROOT / "CHANGELOG.md").read_text()
 
@@ -442,7 +442,7 @@ def test_says_one_version_in_package_and_changelog() -> None:
     assert not released or released[0] == version[1]
 
 
-def test_locks_every_dependency_by_hash_and_names_no_host() -> None:
+def test_every_dependency_is_locked_by_hash_without_a_host() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = [*project["dependencies"], *chain(*project["optional-dependencies"].values())]
     lock = (ROOT / "requirements.lock").read_text()
@@ -459,7 +459,7 @@ def test_locks_every_dependency_by_hash_and_names_no_host() -> None:
 IMPORT_LINES_MAX = 0.06  # of all lines of the source
 
 
-def test_spends_few_lines_on_imports() -> None:
+def test_few_lines_are_imports() -> None:
     nodes = [node for path in SOURCES for node in ast.walk(parsed(path)) if is_import(node)]
     spent = sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in nodes)
     lines = sum(len(path.read_text().splitlines()) for path in SOURCES)
@@ -475,13 +475,13 @@ def is_import(node: ast.AST) -> TypeGuard[ast.Import | ast.ImportFrom]:
 # ── the nouns of the domain ───────────────────────────────────────────────────────────────────────
 
 DOMAIN = SOURCE / "domain"
-# Each noun may import from those before it. The first four are no nouns with facts: all may.
+# Each noun may import from those before it. The first four have no facts: all may import them.
 NOUNS = (
     *("times", "epochs", "content", "provenance", "access", "packages", "releases", "outbox"),
     *("publication", "hosts", "fleet", "channels", "windows", "rollouts", "planner", "gates"),
     *("requests", "notifications"),
 )
-ABOVE_NOUNS = {"composition", "policy_check", "setup", "tables"}  # these put nouns together
+ABOVE_NOUNS = {"composition", "policy_check", "setup", "tables"}  # these combine nouns
 SHARED_FILES = {"facts", "states", "names", "refusals"}  # of any noun, for any noun
 NOUN_FILES = {"facts", "rows", "folds", "slices", "refusals", "declarations"}
 WITHOUT_FACTS = {"content", "gates"}
@@ -501,7 +501,7 @@ def layer_faults(noun: str, file: str, tree: ast.AST) -> list[str]:
     return faults
 
 
-def test_imports_no_noun_that_comes_after_its_own() -> None:
+def test_no_noun_imports_a_later_one() -> None:
     faults = []
     for path in DOMAIN.rglob("*.py"):
         noun, *rest = path.relative_to(DOMAIN).with_suffix("").parts
@@ -521,13 +521,13 @@ def test_imports_no_noun_that_comes_after_its_own() -> None:
         ("channels", "slices", "from tidegate.domain.fleet.rows import Host", 0),
     ],
 )
-def test_sees_an_import_against_the_order_of_nouns(
+def test_finds_an_import_against_the_order_of_nouns(
     noun: str, file: str, line: str, count: int
 ) -> None:
     assert len(layer_faults(noun, file, ast.parse(line))) == count
 
 
-def test_gives_every_noun_with_facts_the_same_files() -> None:
+def test_every_noun_with_facts_has_the_same_files() -> None:
     nouns = {path.parent for path in DOMAIN.glob("*/__init__.py")}
     missing = {
         noun.name: NOUN_FILES - {path.stem for path in noun.glob("*.py")}
@@ -539,8 +539,8 @@ def test_gives_every_noun_with_facts_the_same_files() -> None:
     assert {noun.name for noun in nouns} >= WITHOUT_FACTS
 
 
-def test_runs_nothing_when_a_noun_is_imported() -> None:
-    """So that the facts of any noun can be imported by any other, and by an agent, alone."""
+def test_importing_a_noun_runs_no_code() -> None:
+    """So that any noun, and the agent, can import the facts of any other noun alone."""
     inits = {path: parsed(path).body for path in DOMAIN.glob("*/__init__.py")}
 
     busy = [name_of(path) for path, body in inits.items() if len(body) != 1]
@@ -551,10 +551,10 @@ def test_runs_nothing_when_a_noun_is_imported() -> None:
 
 ALLOWANCES = ROOT / "tests" / "tidy_allowances.toml"
 FACES = {"api", "dashboard", "web"}
-# What the API and the dashboard shall not touch: they call operations and queries.
+# What the API and the dashboard must not use: they call operations and queries.
 BENEATH = {"Store", "Control", "Records", "codec", "Collection"}
-THROUGH = {"store", "control", "records"}  # … also not as an attribute of what they were handed
-# A section of a document, a document of the design, or a seed. RFCs are for everybody.
+THROUGH = {"store", "control", "records"}  # … also not as an attribute of an object
+# A section of a document, a document of the design, or a seed. RFCs are public.
 CITATION = re.compile(
     r"(?P<rfc>RFC \d+ )?(?:(?P<page>[A-Za-z][\w-]*\.md) |DESIGN )?§ ?(?P<section>\d+(?:\.\d+)*)"
     r"|\bDESIGN\b(?! §)|\bseed 00\d\b"
@@ -574,7 +574,7 @@ def class_names() -> dict[str, int]:
 
 
 def mentions(tree: ast.AST, names: set[str]) -> int:
-    """How often a module imports or uses something of these names."""
+    """How often a module imports or uses one of these names."""
     count = 0
     for node in ast.walk(tree):
         match node:
@@ -586,7 +586,7 @@ def mentions(tree: ast.AST, names: set[str]) -> int:
 
 
 def reaches(tree: ast.AST) -> int:
-    """How often a module goes through something to what lies beneath it."""
+    """How often a module reaches through an object to what is beneath it."""
     return sum(isinstance(node, ast.Attribute) and node.attr in THROUGH for node in ast.walk(tree))
 
 
@@ -597,7 +597,7 @@ def counted(homes: set[str], counts: Callable[[ast.AST], int]) -> dict[str, int]
 
 
 def sections() -> dict[str, set[str]]:
-    """The numbered sections of the pages here, by the name of the page."""
+    """The numbered sections of our pages, by the name of the page."""
     found: dict[str, set[str]] = {}
     for path in TRACKED:
         if path.suffix == ".md":
@@ -606,7 +606,7 @@ def sections() -> dict[str, set[str]]:
 
 
 def unresolved(text: str, known: Mapping[str, set[str]]) -> int:
-    """How many citations in a text lead to nothing that lies here."""
+    """How many citations in a text name nothing that is in this repository."""
     return sum(
         found["rfc"] is None and found["section"] not in known.get(found["page"] or "", set())
         for found in CITATION.finditer(text)
@@ -655,16 +655,16 @@ def excesses(found: Mapping[str, int], allowed: Mapping[str, int]) -> list[str]:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_offends_as_often_as_the_shrinking_list_allows(rule: str) -> None:
+def test_violations_equal_the_shrinking_list(rule: str) -> None:
     found = excesses(RULES[rule](), allowances()[rule])
     assert not found, f"{'; '.join(found)}. To mend it: {ADVICE[rule]}. {SHRINK}"
 
 
-def test_allows_nothing_but_what_a_rule_asks_for() -> None:
+def test_allowances_belong_to_rules() -> None:
     assert allowances().keys() == RULES.keys() == ADVICE.keys()
 
 
-def test_sees_both_a_new_offender_and_an_allowance_that_is_not_needed() -> None:
+def test_finds_new_violations_and_unneeded_allowances() -> None:
     assert excesses({"a": 2, "b": 1}, {"a": 1, "b": 1, "c": 1}) == [
         "a: found 2, allowed 1",
         "c: found 0, allowed 1",
@@ -681,11 +681,11 @@ def test_sees_both_a_new_offender_and_an_allowance_that_is_not_needed() -> None:
         ("StoreRefused('Store')", 0),
     ],
 )
-def test_counts_each_way_to_name_what_lies_beneath(line: str, count: int) -> None:
+def test_counts_each_use_of_a_name_beneath(line: str, count: int) -> None:
     assert mentions(ast.parse(line), BENEATH) == count
 
 
-def test_counts_each_way_through_to_what_lies_beneath() -> None:
+def test_counts_each_attribute_that_leads_beneath() -> None:
     assert reaches(ast.parse("a.store.get(b.control)\nfrom tidegate.control import records")) == 2
 
 
@@ -700,7 +700,7 @@ def test_counts_each_way_through_to_what_lies_beneath() -> None:
         ("docs/pages.md, seed 3", 0),
     ],
 )
-def test_counts_citations_that_lead_nowhere(line: str, count: int) -> None:
+def test_counts_citations_without_a_target(line: str, count: int) -> None:
     assert unresolved(line, {"pages.md": {"1.1"}}) == count
 
 

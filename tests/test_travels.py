@@ -1,4 +1,4 @@
-"""What travels is what the frozen list says: logs, clients and agents outlive names in the code."""
+"""Stored and sent names equal the frozen list: logs and agents outlive names in the code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ A line with - is a break: say so in CHANGELOG.md, with the reason. A line with +
 {lines}"""
 
 
-def test_sends_and_stores_what_the_frozen_list_says() -> None:
+def test_stored_and_sent_names_equal_the_frozen_list() -> None:
     frozen, found = travels.frozen(), travels.found()
     gone = [f"- {line}" for line in frozen if line not in set(found)]
     new = [f"+ {line}" for line in found if line not in set(frozen)]
@@ -19,7 +19,7 @@ def test_sends_and_stores_what_the_frozen_list_says() -> None:
     assert not gone + new, ADVICE.format(lines="\n".join(gone + new))
 
 
-def test_lists_each_kind_of_what_travels() -> None:
+def test_the_list_has_each_kind_of_name() -> None:
     kinds = {line.partition(" ")[0] for line in travels.frozen()}
 
     assert kinds == {
@@ -28,7 +28,7 @@ def test_lists_each_kind_of_what_travels() -> None:
     }
 
 
-def test_keeps_the_list_sorted_and_free_of_the_names_of_modules() -> None:
+def test_the_list_is_sorted_and_names_no_modules() -> None:
     frozen = travels.frozen()
 
     assert frozen == sorted(set(frozen))

@@ -1,9 +1,9 @@
 """What leaves the process and comes back: the names that logs, databases, clients and agents hold.
 
-`frozen()` reads the list in tests/fixtures/travels.txt, `found()` computes it from the code, one
-item per line and without the name of a module or of a class, but for facts: theirs are stored.
+`frozen()` reads the list in tests/fixtures/travels.txt. `found()` computes it from the code, one
+item per line, without the name of a module or of a class; only facts keep theirs, which is stored.
 
-    python -m tests.travels    writes the file anew
+    python -m tests.travels    writes the file
 """
 
 from __future__ import annotations
@@ -60,10 +60,10 @@ def found() -> list[str]:
 
 
 def members(struct: type[Any]) -> Iterator[str]:
-    """Every member of a stored struct, those of structs inside it too, as dotted paths.
+    """Every member of a stored struct, including those of nested structs, as dotted paths.
 
-    Behind a path stands what else is stored: the values of a choice, and the default that a
-    reader puts where the member is absent.
+    A path is followed by the values of a choice, and by the default that a reader uses when the
+    member is absent.
     """
     yield from _inside(inspect.type_info(struct), "", ())
 
@@ -128,7 +128,7 @@ def facts() -> Iterator[str]:
 
 
 def tags() -> Iterator[str]:
-    """The names by which unions tell their members apart."""
+    """The tags of the members of unions."""
     waiting = [msgspec.Struct]
     while waiting:
         struct = waiting.pop()
@@ -172,7 +172,7 @@ def tables() -> Iterator[str]:
 
 
 def attributes() -> Iterator[str]:
-    """What items of DynamoDB consist of, as far as it is written down in names."""
+    """The attributes of DynamoDB items, as far as the code names them."""
     for _, text in source("engines", "dynamodb"):
         for node in ast.walk(ast.parse(text)):
             called = _called(node)
@@ -198,7 +198,7 @@ def attributes() -> Iterator[str]:
 
 
 def _called(node: ast.AST) -> str:
-    """The last word of what a call names, whether or not its module stands before it."""
+    """The last part of the called name, with or without its module."""
     match node:
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
             return name
@@ -220,7 +220,7 @@ def errors() -> Iterator[str]:
 
 
 def texts() -> Iterator[str]:
-    """Purposes of derived keys, what is signed or hashed under a name, and headers."""
+    """Purposes of derived keys, labels that are signed or hashed, and headers."""
     for _, text in source():
         yield from (f"key purpose {name}" for name in PURPOSE.findall(text))
         yield from (f"context {name}" for name in CONTEXT.findall(text))
@@ -229,7 +229,7 @@ def texts() -> Iterator[str]:
 
 
 def routes() -> Iterator[str]:
-    """Every operation and page, with the media that it takes and answers."""
+    """Every operation and page, with the media types that it accepts and returns."""
     for route in (*ROUTES, *PAGES):
         takes = route.consumes.value if isinstance(route.consumes, Enum) else ""
         if not takes and route.takes_body:

@@ -3,6 +3,6 @@
 attacks    the abusive clients; they run in a process of their own
 probes     everyone else: agents that poll, a monitor, a person
 measure    the figures of one case
-results    what was found, and what is allowed
+results    the figures and their bounds
 report     the table
 """

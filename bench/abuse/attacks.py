@@ -1,7 +1,7 @@
 """Abusive clients: `python -m bench.abuse.attacks CASE PORT SECONDS`, the token on standard input.
 
 Each is bounded in connections, bytes and time, connects to loopback only, and ends by itself. They
-come from 127.0.0.2, so that the server counts them apart from everyone else.
+connect from 127.0.0.2, so that the server counts them apart from everyone else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UPLOAD_BYTES = 33_000_000
 CONNECTIONS_PER_SECOND = 10
 CONNECTION_BYTES_MAX = 1_000_000_000
 ANSWER_SECONDS_MAX = 60.0
-UNFINISHED_BYTES_MAX = 16_000_000  # of one request; much more than the buffers of both ends hold
+UNFINISHED_BYTES_MAX = 16_000_000  # of one request; far more than the buffers of both ends hold
 
 _CHUNKED = (
     b"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\n"
@@ -36,10 +36,10 @@ def _connected(deadline: float) -> socket.socket:
     return socket.create_connection((HOST, PORT[0]), timeout=left, source_address=(SOURCE, 0))
 
 
-PORT = [0]  # of the server; one process makes one attack
+PORT = [0]  # the server's; each process makes one attack
 
 
-# A request whose head or trailers never end: how it begins, and what follows again and again.
+# Requests whose head or trailers never end: the beginning, and the part that repeats.
 ENDLESS: Mapping[str, tuple[bytes, bytes]] = {
     "endless headers": (b"GET /livez HTTP/1.1\r\n", b"a: b\r\n" * 1_000),
     "endless header value": (b"GET /livez HTTP/1.1\r\na: ", b"b" * 65_536),
@@ -49,9 +49,9 @@ ENDLESS: Mapping[str, tuple[bytes, bytes]] = {
 
 
 def is_endless_taken(name: str, port: int) -> bool:
-    """Whether the server takes an endless request for as long as bytes arrive.
+    """Whether the server reads an endless request for as long as bytes arrive.
 
-    The answer does not depend on how fast the server is, only on when it closes the connection.
+    The result does not depend on the server's speed, only on when it closes the connection.
 
     Raises:
         TimeoutError: it neither reads nor closes the connection.
@@ -69,7 +69,7 @@ def is_endless_taken(name: str, port: int) -> bool:
 
 
 def _endless(begin: bytes, again: bytes) -> Callable[[float, str], None]:
-    """Send without end; once the server closes the connection, open another one."""
+    """Send without end; open a new connection whenever the server closes one."""
 
     def attack(deadline: float, token: str) -> None:
         while time.monotonic() < deadline:
@@ -85,7 +85,7 @@ def _endless(begin: bytes, again: bytes) -> Callable[[float, str], None]:
 
 
 def _held(count: int, drips: bool) -> Callable[[float, str], None]:
-    """Hold so many connections, and replace those that the server closes."""
+    """Hold this many connections, and replace those that the server closes."""
 
     def attack(deadline: float, token: str) -> None:
         held: list[socket.socket] = []
@@ -117,18 +117,18 @@ def _is_open(connection: socket.socket, drips: bool) -> bool:
 
 
 def _bodies(deadline: float, token: str) -> None:
-    """Bodies of unknown members to a route that needs no sign-in."""
+    """Send bodies with unknown members to a route that needs no sign-in."""
     members = ",".join(f'"m{number:06}":{number}' for number in range(BODY_BYTES // 16))
     _post(deadline, b"{%b}" % members.encode())
 
 
 def _nested(deadline: float, token: str) -> None:
-    """JSON that nests as deep as a body is long."""
+    """Send JSON that is nested as deep as its size allows."""
     _post(deadline, b"[" * NESTED_BYTES)
 
 
 def _post(deadline: float, body: bytes) -> None:
-    """So many a second, each on a connection of its own."""
+    """Send this many requests a second, each on a new connection."""
     head = (
         f"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
         f"connection: close\r\ncontent-length: {len(body)}\r\n\r\n"
@@ -144,7 +144,7 @@ def _post(deadline: float, body: bytes) -> None:
 
 
 def _upload(deadline: float, token: str) -> None:
-    """One large upload of an author: its last file has a fault, so that all of it is decoded."""
+    """Send one large upload as an author; its last file is invalid, so all of it is decoded."""
     file = b'{"path":"f","base64":"' + b"QUJD" * 800 + b'"},'
     files = file * (UPLOAD_BYTES // len(file))
     body = (

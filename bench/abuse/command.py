@@ -1,4 +1,4 @@
-"""`python -m bench abuse`: attack a server in several ways, print a table, fail past a bound."""
+"""Attack a server in several ways, print a table, and fail if a bound is exceeded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
     with log_cache.copy() as home:
         prepared = fill(home / "data", 8, AGENTS)
         with serving(prepared.data, *RATES) as server:
-            measure.case(prepared, server, measure.ALONE, CI_SECONDS, CI_SECONDS)  # warm up
+            measure.case(prepared, server, measure.ALONE, CI_SECONDS, CI_SECONDS)  # warm-up
             cases = []
             for name in (measure.ALONE, *(asked.case or ATTACKS)):
                 print(name, file=sys.stderr, flush=True)
@@ -57,10 +57,18 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench abuse", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench abuse",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
-    add("--seconds", type=float, help=f"of each case; {SECONDS:g}, with --ci {CI_SECONDS:g}")
-    add("--ci", action="store_true", help="short, and times are not judged")
-    add("--case", action="append", choices=ATTACKS, help="only this one; may be repeated")
+    add(
+        "--seconds",
+        type=float,
+        help=f"for each case; default {SECONDS:g}, with --ci {CI_SECONDS:g}",
+    )
+    add("--ci", action="store_true", help="short, and response times are not checked")
+    add("--case", action="append", choices=ATTACKS, help="run only this case; may be repeated")
     add("--state", type=Path, default=STATE, help="where results are kept")
     return parser.parse_args(arguments)

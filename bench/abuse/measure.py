@@ -20,11 +20,11 @@ from bench.http.server import Server
 ALONE = "no abusive client"
 UPLOAD = "one faulty upload"
 SAMPLE_SECONDS = 0.02
-OVERTIME_SECONDS_MAX = 2 * ANSWER_SECONDS_MAX  # then something never ends
+OVERTIME_SECONDS_MAX = 2 * ANSWER_SECONDS_MAX  # after which the case counts as stuck
 
 
 def case(prepared: PreparedData, server: Server, name: str, seconds: float, every: float) -> Case:
-    """What this client costs; ``ALONE``: what everyone else costs without one."""
+    """Measure what this client costs; ``ALONE``: what everyone else costs without one."""
     return run(_case(prepared, server, name, seconds, every))
 
 
@@ -65,7 +65,7 @@ async def _case(
 async def _attacked(
     prepared: PreparedData, server: Server, name: str, seconds: float
 ) -> AsyncIterator[None]:
-    """It may end later than everyone else: until then memory is sampled.
+    """Run the abusive client around the block, and wait until it ends.
 
     Raises:
         AssertionError: the abusive client itself failed.

@@ -1,4 +1,4 @@
-"""Everyone else: agents that poll, a monitor that asks /livez, a person with new connections."""
+"""Everyone else: agents that poll, a monitor that requests /livez, a person's new connections."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LIVE = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
 class Everyone:
-    """What they asked, what they were answered, and how long it took."""
+    """The other clients: their requests, the responses, and the response times."""
 
     def __init__(self, prepared: PreparedData, port: int, every: float) -> None:
         self._harbour = prepared
@@ -27,7 +27,7 @@ class Everyone:
         self.failed = 0
 
     async def run(self, seconds: float) -> None:
-        """Ask for so long."""
+        """Send requests for this many seconds."""
         hosts = self._harbour.polling
         signer = Signer(self._harbour)
         begun = time.monotonic()
@@ -40,7 +40,7 @@ class Everyone:
             group.create_task(self._read(until))
 
     def is_served(self) -> bool:
-        """Whether everyone was answered, as they should be."""
+        """Whether every request got the expected response."""
         return (
             not self.failed
             and set(self.polls.statuses) <= {200, 204}
@@ -49,8 +49,8 @@ class Everyone:
         )
 
     async def _poll(self, signer: Signer, host: str, turn: float, until: float) -> None:
-        """An agent connects for its first poll and keeps the connection: the server closes one
-        that stays silent from the start.
+        """An agent connects for its first poll and keeps the connection: the server closes one that
+        is silent from the start.
         """
         await asyncio.sleep(max(0.0, min(turn, until) - time.monotonic()))
         call = await connected(self._port)
@@ -61,7 +61,9 @@ class Everyone:
         call.close()
 
     async def _ask_live(self, until: float) -> None:
-        """Each answer's time runs from when it was due: a stall delays all that were due in it."""
+        """Each response time counts from when the request was due: a stall delays all requests due
+        in it.
+        """
         call = await connected(self._port)
         turn = time.monotonic()
         while turn < until:

@@ -18,7 +18,7 @@ def text(results: Results) -> str:
     broken = results.broken()
     said.append("\n".join(f"BROKEN {line}" for line in broken) or "Every bound holds.")
     if not results.are_times_judged:
-        said.append("Times are not judged in this mode.")
+        said.append("Response times are not checked in this mode.")
     return "\n\n".join(said)
 
 

@@ -1,4 +1,4 @@
-"""What was found of each case, and what is allowed."""
+"""The figures of each case, and their bounds."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import msgspec
 from msgspec import Struct
 
 GROWTH_BYTES_MAX = 20_000_000
-UPLOAD_TIMES_MAX = 3  # its own size
+UPLOAD_TIMES_MAX = 3  # the server's own size
 LIVE_MS_MAX = 100.0
-SLOWER_TIMES_MAX = 2.0  # than without an abusive client
+SLOWER_TIMES_MAX = 2.0  # compared with no abusive client
 
 
 class Case(Struct, frozen=True):
@@ -23,7 +23,7 @@ class Case(Struct, frozen=True):
     live_median_ms: float
     live_tail_ms: float  # p99
     polls: int
-    is_served: bool  # whether everyone else was answered
+    is_served: bool  # whether everyone else got the expected responses
 
 
 class Results(Struct, frozen=True):
@@ -37,7 +37,7 @@ class Results(Struct, frozen=True):
     are_times_judged: bool
 
     def broken(self) -> list[str]:
-        """The bounds that do not hold, in words."""
+        """The bounds that were exceeded, in words."""
         allowed_ms = max(LIVE_MS_MAX, SLOWER_TIMES_MAX * self.alone.live_tail_ms)
         found = []
         for case in (self.alone, *self.cases):
@@ -45,7 +45,7 @@ class Results(Struct, frozen=True):
                 grown, most = case.growth_bytes / 1e6, case.growth_bytes_max / 1e6
                 found.append(f"{case.name}: memory grew by {grown:.0f} MB, allowed {most:.0f} MB")
             if not case.is_served:
-                found.append(f"{case.name}: someone else was not served")
+                found.append(f"{case.name}: another client was not served")
             if self.are_times_judged and case.live_tail_ms > allowed_ms:
                 tail = f"{case.live_tail_ms:.0f} ms, allowed {allowed_ms:.0f} ms"
                 found.append(f"{case.name}: p99 of /livez is {tail}")

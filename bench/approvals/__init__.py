@@ -1,5 +1,5 @@
-"""Eight approvals of different revisions of one package at once: `python -m bench approvals`.
+"""Eight people approve different revisions of one package at once: `python -m bench approvals`.
 
-All eight must be published, under numbers without a gap, on every engine. Each round is a package
-of its own. The verbs run through the lane of the package, as a server runs them.
+All eight must be published, with numbers that have no gap, on every engine. Each round has a
+package of its own. The verbs run in the lane of the package, as in a server.
 """

@@ -1,4 +1,4 @@
-"""`python -m bench approvals`: the engines, and how often eight people approve at once on each."""
+"""`python -m bench approvals`: the engines, and the number of rounds on each."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The agent's client against a hostile server: memory and time have an end.
+"""The agent's client against a hostile server: its memory and time are bounded.
 
-Each response comes to a process of its own, whose peak memory and time are compared with those of a
-response in good order: a body without end, a gzip bomb, a byte a second, an endless head, chunks
-without end, JSON that nests without end.
+The client runs in a new process for each response. Its peak memory and time are compared with those
+for a normal response. The hostile ones: a body without end, a gzip bomb, a byte a second, an
+endless head, chunks without end, JSON that nests without end.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from time import monotonic, sleep
 
 from bench.trials import Findings, Trial
 
-GROWTH_BYTES_MAX = 200 * 1024 * 1024  # above the peak of a client that got a response in good order
-SECONDS_MAX = 30.0  # for one request of a client that gives an answer 5 s and a download 10 s
+GROWTH_BYTES_MAX = 200 * 1024 * 1024  # above the peak of a client that got a normal response
+SECONDS_MAX = 30.0  # per request; the client stops after 5 s, or 10 s for a download
 SENT_BYTES_MAX = 600_000_000
 
 CLIENT = """
@@ -135,7 +135,7 @@ def run(trial: Trial) -> Findings:
 
 
 def _ask(call: str, speak: Speak) -> dict[str, float]:
-    """Peak memory and time of a client that makes this call."""
+    """The peak memory and the time of a client that makes this call."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         reached: list[int] = []
         Thread(target=_serve, args=(listener, speak, reached), daemon=True).start()
@@ -156,7 +156,7 @@ def _ask(call: str, speak: Speak) -> dict[str, float]:
 
 
 def _serve(listener: socket.socket, speak: Speak, reached: list[int]) -> None:
-    """A session to whoever asks for one, and then what is hostile."""
+    """Open a session for any client, and then send the hostile response."""
     for connection in _accepted(listener):
         Thread(target=_talk, args=(connection, speak, reached), daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""`python -m bench attack`: the parts, and how often each is tried in each mode."""
+"""`python -m bench attack`: the parts, and the number of trials of each in each mode."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""What attackers send: framing that contradicts itself, JSON that explodes, scripts, addresses."""
+"""Input of attackers: contradictory framing, JSON that explodes, scripts, addresses."""
 
 from __future__ import annotations
 
 _POST = b"POST /v1/sessions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
 
-# HIDDEN stands for a request inside another one's body.
+# HIDDEN stands for a request inside the body of another one.
 FRAMING = (
     _POST + b"content-length: 0\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\nHIDDEN",
     _POST + b"content-length: 4\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\nHIDDEN",
@@ -177,7 +177,7 @@ WEBHOOK_FORMS = (
     "https://example..com/",
     "https://-a.example.com/",
 )
-# What a name server in the attacker's hand answers for an innocent name.
+# What an attacker's name server returns for a harmless name.
 REBOUND = tuple(
     host.strip("[]") for host in (*_LOOPBACK[:1], *_LOOPBACK[14:20], *_PRIVATE) if "0x" not in host
 )

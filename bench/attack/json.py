@@ -1,4 +1,4 @@
-"""Bombs and odd forms of JSON, for every route that takes a body: 4xx in time, and no 5xx."""
+"""Bombs and odd forms of JSON for every route that takes a body: 4xx in time, and no 5xx."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tidegate.api.routes import ROUTES
 from tidegate.web.routing import AGENT
 
 ANSWER_SECONDS_MAX = 20.0
-LIVE_SECONDS_MAX = 5.0  # of one response, on a machine that does other things, too
+LIVE_SECONDS_MAX = 5.0  # for one response, on a machine that has other work too
 
 
 def run(trial: Trial) -> Findings:
@@ -42,7 +42,7 @@ def run(trial: Trial) -> Findings:
 
 
 def _send(port: int, token: str, method: str, path: str, body: bytes) -> int:
-    """The status; 0 if there is none."""
+    """The status; 0 if there was no response."""
     head = (
         f"{method} {path} HTTP/1.1\r\nhost: 127.0.0.1\r\nauthorization: Bearer {token}\r\n"
         f'content-type: application/json\r\nif-match: "1"\r\nconnection: close\r\n'

@@ -1,11 +1,11 @@
-"""Abusive clients beside 1,000 agents: memory, and the response times of everyone else.
+"""Abusive clients next to 1,000 agents: memory, and the response times of everyone else.
 
-The abusive clients, the agents and the bounds are those of ``bench/abuse``. Memory and whether the
-others are served are judged in every mode. Times are judged only in the modes with long measures,
-on a machine that does nothing else: five seconds on a busy machine say little, so ci mode counts a
-slow case and goes on. A case that is over its time is tried once more, together with a new measure
-of the server without an abusive client. First, a single client sends each kind of endless request
-until the server closes the connection: that says whether there is a limit, at any load.
+The abusive clients, the agents and the bounds are those of ``bench/abuse``. Memory, and whether the
+others are served, matter in every mode. Response times matter only in the modes with long measures,
+on an idle machine: five seconds on a busy machine prove little, so ci mode only counts a slow case.
+A case that is too slow is tried once more, together with a new measure of the server without an
+abusive client. First, a single client sends each kind of endless request until the server closes
+the connection: this shows whether there is a limit, at any load.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ AGENTS = {"smoke": 50}
 AGENTS_DEFAULT = 1_000
 EVERY_SECONDS = 30.0
 SECONDS = {"smoke": 2.0, "ci": 5.0, "full": 60.0, "long": 60.0}
-GROUPS = 2  # trials that share the abusers
+GROUPS = 2  # trials that share the abusive clients
 WARM_UP_SECONDS = 3.0
 TIMES_JUDGED_IN = frozenset({"full", "long"})
 
@@ -42,7 +42,7 @@ def run(trial: Trial) -> Findings:
         with serving(prepared.data, *RATES) as server:
             findings.failures += _list_taken(server, findings)
             if findings.failures:
-                return findings  # a load would show nothing more
+                return findings  # then a load would show nothing more
             _measure(prepared, server, measure.ALONE, WARM_UP_SECONDS)
             alone = _measure(prepared, server, measure.ALONE, seconds)
             findings.counts["most µs of /livez p99 alone"] = int(alone.live_tail_ms * 1e3)
@@ -85,7 +85,7 @@ def _try(
     if case.growth_bytes > case.growth_bytes_max:
         findings.failures.append(f"{name}: memory grew by {case.growth_bytes / 1e6:.0f} MB")
     if not case.is_served:
-        findings.failures.append(f"{name}: someone else was not served")
+        findings.failures.append(f"{name}: another client was not served")
     return case
 
 

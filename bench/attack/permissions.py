@@ -1,8 +1,8 @@
-"""Every route and page × every role × everywhere and elsewhere: no unauthorised 2xx.
+"""Every route and page × every role × all scopes and the wrong scope: no unauthorised 2xx.
 
-Requests have bodies with which they would be carried out, about things that exist. Three kinds of
-sender: a role that does not cover the route, every role but on another scope, and nobody (no
-credential, an unknown, a revoked, a malformed one). The log must not have grown either.
+The bodies of the requests are valid, and name things that exist. There are three kinds of sender: a
+role that does not cover the route, every role on another scope, and a client without a valid
+credential (none, unknown, revoked, malformed). The log must not grow either.
 """
 
 from __future__ import annotations

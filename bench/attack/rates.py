@@ -1,4 +1,4 @@
-"""More requests than are allowed: refused with 429, and nobody else is."""
+"""More requests than allowed: the sender gets 429, and no other client does."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tidegate.domain.access.slices import AddUser, CreateToken, add_user, create
 from tidegate.kernel.model import Meta
 
 READS, WRITES, SIGN_INS = 20, 5, 5
-SHARE = 3  # a bucket holds so many seconds' worth at most; more is a rate that nobody limits
+SHARE = 3  # the most seconds of requests that a bucket holds; above it there is no limit
 SECONDS = 3.0
 
 
@@ -29,7 +29,7 @@ def run(trial: Trial) -> Findings:
         limits = ("--reads-per-second", str(READS), "--writes-per-second", str(WRITES))
         with serving(data, *limits, "--sign-ins-per-minute", str(SIGN_INS)) as server:
             _hammer(server.port, token, other, findings, "GET", "/v1/me", None, READS)
-            body = {"name": "A"}  # invalid: what is refused counts, too
+            body = {"name": "A"}  # invalid: refused requests count as well
             _hammer(server.port, token, other, findings, "POST", "/v1/repositories", body, WRITES)
             _guess(server.port, findings)
     return findings
@@ -61,7 +61,7 @@ def _hammer(
     body: object,
     rate: int,
 ) -> None:
-    """As fast as one connection can for some seconds."""
+    """Send requests as fast as one connection can, for some seconds."""
     client, bystander = HttpClient(port, token), HttpClient(port, other)
     statuses: Counter[int] = Counter()
     began = time.monotonic()
@@ -82,7 +82,7 @@ def _hammer(
 
 
 def _guess(port: int, findings: Findings) -> None:
-    """Passwords of one name, then names with one password."""
+    """Guess passwords of one name, then names for one password."""
     client = HttpClient(port, "")
     for kind in ("passwords", "names"):
         statuses: Counter[int] = Counter()

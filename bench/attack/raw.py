@@ -1,8 +1,8 @@
-"""Malformed requests on raw sockets: each gets a 4xx, or the connection is closed; never a 5xx.
+"""Malformed requests on raw sockets: each gets a 4xx or a closed connection, never a 5xx.
 
-Templates are spoilt by a seeded coin: bytes are dropped, doubled, swapped or replaced, framing
-contradicts itself, one request hides in the body of another. A request that hides must not be
-answered.
+A seeded generator damages templates: bytes are dropped, doubled, swapped or replaced, framing
+contradicts itself, one request hides in the body of another. A hidden request must not get a
+response.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ TEMPLATES = (
         b'if-none-match: "a"\r\nrange: bytes=0-9\r\n\r\n'
     ),
 )
-# In the body of one request another one, which must never get a response of its own.
+# A request in the body of another one; it must never get a response of its own.
 HIDDEN = b"GET /v1/hidden-request HTTP/1.1\r\nhost: localhost\r\n\r\n"
 
 
@@ -68,7 +68,7 @@ def run(trial: Trial) -> Findings:
                     findings.failures.append(f"request {number} ended the server: {request!r}")
                     return findings
             if not exchange(server.port, TEMPLATES[1]).startswith(b"HTTP/1.1 200"):
-                findings.failures.append("it does not answer any more")
+                findings.failures.append("it no longer answers")
     return findings
 
 
@@ -92,7 +92,7 @@ def spoil(random: Random, request: bytes) -> bytes:
 
 
 def exchange(port: int, request: bytes) -> bytes:
-    """What comes back before the server hangs up or says nothing more."""
+    """All bytes until the server closes the connection or stops sending."""
     answer = b""
     with (
         socket.create_connection(("127.0.0.1", port), timeout=ANSWER_SECONDS) as connection,

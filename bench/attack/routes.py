@@ -1,4 +1,4 @@
-"""Requests of each route's own form, about things that exist in a served fleet."""
+"""A sample request for each route, about things that exist in a served fleet."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SAMPLES = {
     "host_id": "web-01",
     "index": "0",
 }
-# Bodies with which a request would be carried out, if its sender might.
+# Bodies that are valid if the sender has the permission.
 BODIES: dict[str, dict[str, Any]] = {
     "POST /v1/repositories": {"name": "stolen"},
     "PATCH /v1/repositories/{repository}": {"quorum": 1},
@@ -61,7 +61,7 @@ def path_of(route: Route) -> str:
 
 
 def send(client: httpx2.Client, route: Route) -> int:
-    """The status of a request as its route wants it."""
+    """Send a sample request to the route; return the status."""
     headers = {"if-match": '"1"'} if route.is_write else {}
     if route.permission is AGENT:
         headers["tidegate-protocol"] = "2"

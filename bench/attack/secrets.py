@@ -1,8 +1,8 @@
-"""Every byte of the database, the log and the responses, searched for what was issued.
+"""Every byte of the database, the log and the responses, searched for secrets.
 
 A real server issues tokens, an enrollment token, a session and a webhook's secret. None of them may
-be found in a file of the data directory, in what the server printed, or in a response other than
-the one that issued it. Passwords and prefixes are searched for, too.
+be in a file of the data directory, in the output of the server, or in a response other than the one
+that issued it. Passwords and prefixes are searched for, too.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from tidegate.dashboard.routes import PAGES
 PASSWORD = "an unusual passphrase 8341"
 HOOK_SECRET = "whsec_aG9vay1zZWNyZXQtN2YzZTlkMWM1YjJh"
 SECRET_CHARS_MIN = 16
-TOKEN_HEAD = re.compile(r"^(tg|te)_[^_]+_")  # what a token begins with; its id is no secret
+TOKEN_HEAD = re.compile(r"^(tg|te)_[^_]+_")  # the beginning of a token; its id is no secret
 SECRET_FILES = ("secret",)  # the installation's own, mode 0600
-STREAM = "/live"  # the page that never ends
+STREAM = "/live"  # the response that never ends
 
 
 class Recorder:
-    """A client that keeps every response."""
+    """A client that stores every response."""
 
     def __init__(self, port: int, token: str) -> None:
         self._port, self._token = port, token
@@ -37,7 +37,7 @@ class Recorder:
         self.kept: list[tuple[str, bytes]] = []
 
     def call(self, method: str, path: str, body: Any = None) -> tuple[dict[str, str], bytes]:
-        """The headers and the body; both are kept."""
+        """Send a request and store the response; return the headers and the body."""
         headers = {"cookie": self.cookie} if self.cookie else {}
         if self._token:
             headers["authorization"] = f"Bearer {self._token}"
@@ -82,7 +82,7 @@ def run(trial: Trial) -> Findings:
 
 
 def _issue(client: Recorder, port: int) -> dict[str, str]:
-    """Everything that is shown once; the response that shows it is not kept."""
+    """Issue every secret that is shown once; the response that shows it is not stored."""
     issued = {"a password": PASSWORD}
 
     def made(name: str, path: str, body: Any, member: str) -> None:
@@ -105,7 +105,7 @@ def _issue(client: Recorder, port: int) -> dict[str, str]:
     browser.cookie = cookies.partition(";")[0]
     _read_all(browser)
     client.kept += browser.kept[1:]
-    # A wrong password and a token in a URL end up in logs more often than anything else.
+    # Wrong passwords and tokens in URLs end up in logs more often than anything else.
     client.call("POST", "/v1/sessions", {"login": "ada", "password": f"{PASSWORD}x"})
     client.call("GET", f"/v1/me?token={issued['a token']}")
     client.call("GET", f"/v1/{issued['an enrollment token']}")
@@ -113,7 +113,7 @@ def _issue(client: Recorder, port: int) -> dict[str, str]:
 
 
 def _read_all(client: Recorder) -> None:
-    """Every route and page that needs no parameter."""
+    """Read every route and page that needs no parameter."""
     for route in (*ROUTES, *PAGES):
         if route.method == "GET" and not route.parameters and route.path != STREAM:
             client.call("GET", route.path)
@@ -126,10 +126,10 @@ def _files(data: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _found(name: str, secret: str, places: list[tuple[str, bytes]]) -> Iterator[str]:
-    """Where the secret is, or its part that nobody can guess."""
+    """Where the secret occurs, or the part of it that cannot be guessed."""
     parts = {secret, TOKEN_HEAD.sub("", secret)}
     for part in parts:
-        assert len(part) >= SECRET_CHARS_MIN, "too short to be searched for"
+        assert len(part) >= SECRET_CHARS_MIN, "too short to search for"
         for place, content in places:
             own = f"/v1/me?token={secret}", f"/v1/{secret}"
             if part.encode() in content and not any(text in place for text in own):

@@ -1,7 +1,8 @@
 """Addresses that a webhook must not reach, in every spelling: none leads to a connection.
 
-A listener on loopback counts connections. Forms are refused when the target is made, or when it
-sends; an innocent name that an attacker's name server resolves to a closed address is refused, too.
+A listener on loopback counts connections. The server refuses the address when the target is created
+or when it sends. It also refuses a harmless name that an attacker's name server resolves to a
+forbidden address.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def run(trial: Trial) -> Findings:
         for address in REBOUND:
             findings.counts["forms"] += 1
             if not _is_rebound_refused(address):
-                findings.failures.append(f"a name that leads to {address} is asked")
+                findings.failures.append(f"a name that resolves to {address} gets a request")
         if met:
             findings.failures.append(f"{len(met)} connections to loopback")
     findings.failures += [f"{text} is not public" for text in PUBLIC if not is_public(text)]
@@ -65,7 +66,7 @@ def _is_refused(url: str, findings: Findings) -> bool:
         answer = target.try_out()
     except (DestinationRefused, UnicodeError):
         return True
-    # A name that is no name of anything was not found; that is no refusal of ours.
+    # A name that does not resolve leads to no connection either.
     return isinstance(answer, TargetFailed) and (
         not answer.retryable or "gaierror" in str(answer) or "OSError" in str(answer)
     )

@@ -1,7 +1,7 @@
 """Scripts in everything that people and hosts may write, on every page, in a real browser.
 
-The browser runs without the Content-Security-Policy that would stop a script anyway: a page must
-not hold one in the first place. Elements that only an attack makes are looked for, too.
+The browser ignores the Content-Security-Policy, which would stop a script anyway: a page must not
+contain one in the first place. The bench also looks for elements that only an attack creates.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def run(trial: Trial) -> Findings:
         serve_dashboard(Path(home) / "data") as fleet,
         launched() as browser,
     ):
-        findings.failures += [f"no address of {path} is visited" for path in list_unvisited()]
+        findings.failures += [f"{path} is not visited" for path in list_unvisited()]
         paths = [*_plant(fleet, scripts, findings), *_list_pages(scripts)]
         context = browser.new_context(bypass_csp=True)
         page = context.new_page()
@@ -79,13 +79,13 @@ def _wrongs(page: Page, url: str) -> Iterator[str]:
 
 
 def list_unvisited(routes: Sequence[Route] = PAGES) -> Iterator[str]:
-    """Pages of the route table that nobody wrote an address for."""
+    """Pages of the route table that have no address here."""
     shown = {route.path for route in routes if route.method == "GET" and route.produces == HTML}
     yield from sorted(shown - {*ADDRESSES, *OUTSIDE, *PARTS})
 
 
 def _list_pages(scripts: tuple[str, ...]) -> Iterator[str]:
-    """Every page of the furnished installation, and pages that repeat what their address says."""
+    """Every page of the furnished installation, and pages that repeat a part of their address."""
     for group in (*ADDRESSES.values(), *OUTSIDE.values()):
         yield from group
     yield f"/signin?next={quote(scripts[0])}"
@@ -95,7 +95,7 @@ def _list_pages(scripts: tuple[str, ...]) -> Iterator[str]:
 
 
 def _plant(fleet: DashboardFleet, scripts: tuple[str, ...], findings: Findings) -> Iterator[str]:
-    """Write each script wherever something may be written; the pages that it makes."""
+    """Write each script wherever text may be written; return the new pages."""
     furnish(fleet)
     all_scripts = "\n".join(scripts)
     fleet.channel(CHANNEL, sustained_failure_seconds=0)
@@ -152,7 +152,7 @@ def _person(fleet: DashboardFleet, number: int, script: str, findings: Findings)
 def _call(
     fleet: DashboardFleet, findings: Findings, method: str, path: str, body: object
 ) -> dict[str, Any]:
-    """As somebody who may do everything; what the server refuses is not there to be shown."""
+    """Send a request with all permissions; what the server refuses appears on no page."""
     client = fleet.served.client(fleet.served.token(PEOPLE["approver"][0]))
     seen = client.get(path.rpartition("/")[0] if method == "POST" else path).headers.get("etag")
     headers = {"if-match": seen} if seen else {}

@@ -1,4 +1,4 @@
-"""`python -m bench faults`: the parts, and how often each is tried in each mode."""
+"""`python -m bench faults`: the parts, and the number of trials of each in each mode."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ SUBJECT = Subject(
             lambda counts: _demand(counts, "acknowledged", "requests without an answer"),
         ),
         Part(
-            "io",  # four kinds of fault of each scenario
+            "io",  # four kinds of fault for each scenario
             {"smoke": 1, "ci": 8, "full": 24, "long": 24},
             imported("bench.faults.io"),
             lambda counts: _demand(counts, "points", "answers of 503"),
         ),
         Part(
-            "postgres",  # kills, a failover, a bad wire, in turn
+            "postgres",  # kills, a failover, a bad connection, in turn
             {"smoke": 3, "ci": 3, "full": 9, "long": 90},
             imported("bench.faults.postgres"),
             lambda counts: _demand(counts, "kills", "failovers", "drops", "told that it is away"),

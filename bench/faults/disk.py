@@ -1,11 +1,11 @@
-"""A disk that forgets: what may be left of recorded writes when the power goes.
+"""A simulated disk: what may remain of recorded writes after a power loss.
 
     recorded calls ─▶ Disk.apply ─▶ Disk.cut(random) ─▶ one of the trees that a crash may leave
 
-What a sync covered is kept. Of the rest any part may be there: each 512-byte sector of each write
-is kept, lost or garbage. Names (create, rename, remove, mkdir) are kept in order, as file systems
-with a journal do: a sync of a directory keeps every name that was given before it, and a sync of a
-file keeps no name.
+Synced data is kept. Of the rest any part may remain: each 512-byte sector of each write is kept,
+lost or garbage. Names (create, rename, remove, mkdir) are kept in order, as by file systems with a
+journal: a sync of a directory keeps every name that was given before it, and a sync of a file keeps
+no name.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _HEAD = Struct("=BIqQ")
 
 
 class Kind(IntEnum):
-    """The calls that recorder.c notes."""
+    """The calls that recorder.c records."""
 
     CREATE = 1
     WRITE = 2
@@ -41,13 +41,13 @@ class FileCall:
     """One call. ``offset``: the new length of a truncation; ``data``: the new name of a rename."""
 
     kind: Kind
-    path: str  # below the recorded directory
+    path: str  # relative to the recorded directory
     offset: int
     data: bytes
 
 
 def recorded(log: Path, under: Path) -> list[FileCall]:
-    """The calls of a log of recorder.c."""
+    """The calls in a log of recorder.c."""
     content, at, found = log.read_bytes(), 0, []
     cut = len(str(under)) + 1
     while at < len(content):
@@ -65,7 +65,7 @@ def recorded(log: Path, under: Path) -> list[FileCall]:
 
 @dataclass(slots=True)
 class _File:
-    """The bytes that are safe, and the writes and truncations since."""
+    """The synced bytes, and the writes and truncations since."""
 
     safe: bytes = b""
     pending: list[FileCall] = field(default_factory=list)
@@ -94,7 +94,7 @@ def _resize(content: bytearray, length: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Naming:
-    """A name is given to a file or a directory (None), another one is taken away, or both."""
+    """A file or a directory (None) gets a name, a name is removed, or both."""
 
     given: str
     file: _File | None
@@ -102,10 +102,10 @@ class _Naming:
 
 
 class Disk:
-    """Files and names of one directory, with what of them is safe."""
+    """The files and names of one directory, and which of them are synced."""
 
     def __init__(self, tree: dict[str, bytes] | None = None) -> None:
-        """A disk on which this tree is safe; a directory ends with a slash."""
+        """A disk on which this tree is synced; the name of a directory ends with a slash."""
         self._safe: dict[str, _File | None] = {
             path.rstrip("/"): None if path.endswith("/") else _File(content)
             for path, content in (tree or {}).items()
@@ -146,7 +146,7 @@ class Disk:
         self._journal = []
 
     def cut(self, random: Random) -> dict[str, bytes]:
-        """A tree that a power cut now may leave."""
+        """A tree that a power loss at this point may leave."""
         fate = random.choice(("nothing", "everything", "beginning", "sectors", "sectors"))
         names = dict(self._safe)
         kept = {
@@ -179,7 +179,7 @@ def _parents(path: str) -> Iterator[str]:
 
 
 def _left(file: _File, fate: str, share: float, random: Random) -> bytes:
-    """What is left of one file."""
+    """What may remain of one file."""
     if fate == "nothing" or not file.pending:
         return file.safe
     if fate == "everything":
@@ -211,7 +211,7 @@ def _tear(content: bytearray, call: FileCall, random: Random) -> None:
 
 
 def _scatter(content: bytearray, call: FileCall, share: float, random: Random) -> None:
-    """Keep some sectors of a write, lose some, spoil some."""
+    """Keep some sectors of a write, lose some, corrupt some."""
     at, end = call.offset, call.offset + len(call.data)
     while at < end:
         stop = min(end, (at // SECTOR + 1) * SECTOR)
@@ -225,7 +225,7 @@ def _scatter(content: bytearray, call: FileCall, share: float, random: Random) -
 
 
 def write_tree(tree: dict[str, bytes], home: Path) -> None:
-    """Lay the tree out below a directory, readable by its owner alone."""
+    """Write the tree below a directory, readable by its owner only."""
     for path in sorted(tree):
         place = home / path
         if path.endswith("/"):

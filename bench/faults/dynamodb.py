@@ -1,8 +1,8 @@
-"""DynamoDB behind conflicts, throttling, lost and late answers, thrown by a seeded coin.
+"""DynamoDB with conflicts, throttling, lost and late responses, chosen by a seeded generator.
 
-Clients race on a real table. Between each of them and the table is a transport that loses requests
-before and answers after they took effect, throttles, cancels transactions for a conflict, and comes
-late. What the clients were told is checked against the final log.
+Clients race on a real table. Each reaches the table through a transport that loses requests before
+and responses after they took effect, throttles, cancels transactions for a conflict, and delays.
+The responses that the clients got are checked against the final log.
 """
 
 from __future__ import annotations

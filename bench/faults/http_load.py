@@ -1,7 +1,7 @@
-"""Clients that write over HTTP, and remember what was acknowledged outside of the server.
+"""Clients that write over HTTP, and remember outside of the server what was acknowledged.
 
-An answer of 2xx is an acknowledgement. No answer, or an answer that says so, is an unknown outcome:
-the same request with the same key, sent again, must say that it is done, and have been done once.
+A 2xx response is an acknowledgement. The outcome is unknown if there is no response, or if it says
+so: the same request with the same key, sent again, must succeed, and must have been applied once.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ RESEND_SECONDS = 0.1
 
 @dataclass(frozen=True)
 class WriteRequest:
-    """Something to create, under a name and an idempotency key of its own."""
+    """Something to create, with a name and an idempotency key of its own."""
 
     path: str
     body: dict[str, Any]
     key: str
     seen_at: str  # where it can be read afterwards
-    content: str = ""  # what is found there
+    content: str = ""  # what is read there
 
 
 def repository(name: str) -> WriteRequest:
@@ -49,12 +49,12 @@ def draft(name: str) -> WriteRequest:
 
 @dataclass
 class LoadLedger:
-    """What all clients were told."""
+    """The responses that all clients got."""
 
     acknowledged: list[WriteRequest] = field(default_factory=list)
     unknown: list[WriteRequest] = field(default_factory=list)
     statuses: Counter[int] = field(default_factory=Counter)
-    odd: list[str] = field(default_factory=list)  # answers that nobody should get
+    odd: list[str] = field(default_factory=list)  # responses that must not occur
     lock: Lock = field(default_factory=Lock)
 
 
@@ -66,7 +66,7 @@ class HttpClient:
         self._connection: HTTPConnection | None = None
 
     def call(self, method: str, path: str, body: Any = None, key: str = "") -> tuple[int, bytes]:
-        """Raises: OSError, HTTPException: there is no answer."""
+        """Send a request. Raises: OSError, HTTPException: there was no response."""
         headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
         if key:
             headers["idempotency-key"] = key
@@ -91,7 +91,7 @@ class HttpClient:
 
 
 class HttpLoad:
-    """So many clients, each writing one thing after the other, until told to stop."""
+    """Clients that each create one thing after the other until stopped."""
 
     def __init__(
         self, port: int, token: str, ledger: LoadLedger, *, prefix: str, clients: int = 4
@@ -123,7 +123,7 @@ class HttpLoad:
 
 
 def send(http: HttpClient, request: WriteRequest, ledger: LoadLedger) -> bool:
-    """Send it once and note what became of it; whether it was acknowledged."""
+    """Send the request once and record the outcome; return whether it was acknowledged."""
     try:
         status, said = http.call("POST", request.path, request.body, request.key)
     except (OSError, HTTPException):
@@ -142,7 +142,7 @@ def send(http: HttpClient, request: WriteRequest, ledger: LoadLedger) -> bool:
 
 
 def resend_unknown(port: int, token: str, ledger: LoadLedger) -> list[str]:
-    """Send what had no answer again; what is wrong with the answers of now."""
+    """Send requests without a response again; return what is wrong with the new responses."""
     http, wrong = HttpClient(port, token), []
     waiting, ledger.unknown = ledger.unknown, []
     for request in waiting:
@@ -172,7 +172,7 @@ def missing(port: int, token: str, requests: Iterable[WriteRequest]) -> list[str
 
 
 def wait_until(is_so: Callable[[], bool], seconds_max: float) -> bool:
-    """Whether it became so."""
+    """Wait for the condition; False if it does not hold in time."""
     deadline = time.monotonic() + seconds_max
     while not is_so():
         if time.monotonic() > deadline:

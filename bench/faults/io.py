@@ -1,9 +1,9 @@
-"""Every write and sync of a scenario fails in turn: nothing acknowledged is lost, no answer is 500.
+"""Every write and sync of a scenario fails in turn: nothing acknowledged is lost, no 500 is sent.
 
-A real server runs over a preloaded library, which lets N calls pass and fails the next one, or all
-from there on. N goes from 0 to where the scenario needs no more calls. While calls fail, a request
-gets its answer, 503 or 507. When they succeed again, the same request with the same key is done. A
-server that ends instead, and says why, is started again.
+A real server runs with a preloaded library, which lets N calls succeed and fails the next one, or
+all later ones. N grows from 0 until the scenario needs no more calls. While calls fail, a request
+gets 503 or 507. When calls succeed again, the same request with the same key succeeds. A server
+that ends instead, and says why, is started again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FAILURES_MAX = 5  # after which no more points are tried
 AGAIN_SECONDS_MAX = 20.0
 FOR_EVER = 1 << 40
 REFUSALS = (503, 507)
-SMOKE_EVERY = 8  # points that the smallest mode leaves out between two
+SMOKE_EVERY = 8  # points that the smallest mode skips between two
 
 
 @dataclass(frozen=True)
@@ -94,12 +94,12 @@ class FaultControl:
         self._map = mmap.mmap(self._file.fileno(), self._FORM.size)
 
     def arm(self, passing: int, kind: FaultKind) -> None:
-        # The count last: the library looks at it first.
+        # Write the count last: the library reads it first.
         self._map[8:32] = struct.pack("=qqq", kind.error, kind.failing, 0)
         self._map[0:8] = struct.pack("=q", passing)
 
     def disarm(self) -> bool:
-        """Let all calls pass; whether one had failed."""
+        """Let all calls succeed; return whether one has failed."""
         passing, _, failing, _ = self._FORM.unpack(self._map[:])
         failed = passing == 0 and failing not in (1, FOR_EVER)
         self._map[0:8] = struct.pack("=q", -1)
@@ -115,7 +115,7 @@ class FaultControl:
 
 @dataclass
 class _Run:
-    """One server, started again when it ended, and the scenario on it."""
+    """One server, restarted whenever it ends, and the scenario on it."""
 
     data: Path
     token: str
@@ -127,7 +127,7 @@ class _Run:
     acknowledged: list[str] = field(default_factory=list)
 
     def ensure(self) -> HttpClient:
-        """A server that answers. Raises: DoesNotStart."""
+        """Start the server if it does not run; return a client. Raises: DoesNotStart."""
         if self.server is None or self.server.process.poll() is not None:
             if self.server is not None:
                 self.findings.counts["servers that ended"] += 1
@@ -138,7 +138,7 @@ class _Run:
         return self.http
 
     def call(self, request: Request, key: str) -> tuple[int, bytes]:
-        """The answer; 0 if there is none."""
+        """The status and the body; status 0 if there is no response."""
         method, path, body = request
         try:
             return self.ensure().call(method, path, body, key)
@@ -146,7 +146,7 @@ class _Run:
             return 0, b""
 
     def point(self, scenario: Scenario, kind: FaultKind, passing: int, name: str) -> bool:
-        """Whether a call failed at this point; if not, the scenario is through."""
+        """Run the scenario; False if it completed without a failed call."""
         self.ensure()
         where = f"{scenario.__name__[1:]}, {kind.name} after {passing}"
         failed = False
@@ -165,9 +165,9 @@ class _Run:
         return failed
 
     def _again(self, request: Request, key: str, where: str, status: int, said: bytes) -> None:
-        """Without the fault, the same request with the same key is done, now or soon.
+        """Check that without the fault the same request with the same key succeeds, now or soon.
 
-        ``status`` and ``said`` are its first answer.
+        ``status`` and ``said`` are its first response.
         """
         was_done = status in (200, 201)
         may_be_done = was_done or status == 0 or b'"outcome_unknown"' in said
@@ -176,8 +176,8 @@ class _Run:
         def is_done() -> bool:
             nonlocal answer
             answer = self.call(request, key)
-            # A token is shown once: whoever asks again is told that it was made. So is one whose
-            # first request had no answer, or was told that its outcome is unknown.
+            # A token is shown once: a repeated request gets `token_exists`, also after a first
+            # request that had no response or an unknown outcome.
             told = may_be_done and answer[0] == 409 and b'"token_exists"' in answer[1]
             return told or answer[0] in (200, 201)
 
@@ -188,7 +188,7 @@ class _Run:
 
 
 def run(trial: Trial) -> Findings:
-    """One scenario with one kind of fault, every point of it."""
+    """Run one scenario with one kind of fault, at every point."""
     findings = Findings()
     scenario = SCENARIOS[trial.number // len(KINDS) % len(SCENARIOS)]
     kind = KINDS[trial.number % len(KINDS)]

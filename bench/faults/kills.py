@@ -1,8 +1,8 @@
-"""Real servers are killed under load: what they acknowledged is there after each restart.
+"""Real servers are killed under load: what they acknowledged exists after each restart.
 
-A kill does not lose what the system has in memory, so this says nothing about syncs: ``power``
-does. It says that nothing is acknowledged before it is committed, that a half-done start can be
-done again, and that a request without an answer can be sent again.
+A kill does not lose what the system has in memory, so this proves nothing about syncs: ``power``
+does. It proves that nothing is acknowledged before it is committed, that an interrupted start can
+be repeated, and that a request without a response can be sent again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def run(trial: Trial) -> Findings:
         ledger = LoadLedger()
         for number in range(KILLS[trial.mode]):
             seconds = random.random() * LOAD_SECONDS_MAX
-            early = random.random() < 0.2  # a start is killed, too
+            early = random.random() < 0.2  # some kills happen during a start
             try:
                 if early:
                     _kill_start(data, random.random() * 2.0)
@@ -43,7 +43,7 @@ def run(trial: Trial) -> Findings:
             with serving(data) as server:
                 _check(server.port, token, ledger, 0, findings)
                 if server.stop() != 0:
-                    findings.failures.append("it does not end in good order")
+                    findings.failures.append("it does not stop gracefully")
         except DoesNotStart as error:
             findings.failures.append(f"after the last kill: {error}")
             return findings

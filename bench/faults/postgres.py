@@ -1,10 +1,10 @@
-"""PostgreSQL that is killed, fails over, ends sessions, and is reached over a bad wire.
+"""PostgreSQL that is killed, fails over, ends sessions, and has a bad connection.
 
-    clients ─▶ wire (delays, drops before and after the answer) ─▶ primary ─▶ synchronous standby
+    clients ─▶ wire (delays, drops before and after the response) ─▶ primary ─▶ synchronous standby
 
 Three kinds of trial in turn: kills of the whole server, a failover to the standby, and a wire that
-drops connections while backends are terminated. In each, clients race, and all that they were told
-is checked against the final log.
+drops connections while backends are terminated. In each, clients race, and the responses that they
+got are checked against the final log.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COMMITS_BETWEEN = 25
 SECONDS_MAX = 60.0
 DROPS = {"smoke": 10, "ci": 40, "full": 80, "long": 80}
 SOCKET = f".s.PGSQL.{server.PORT}"
-PAUSE_SECONDS = 0.01  # of a client, so that a history stays short enough to be checked
+PAUSE_SECONDS = 0.01  # for each client, so that a history stays short enough to be checked
 
 
 class Cluster:
@@ -85,7 +85,7 @@ class Cluster:
             session.execute(statement.encode())
 
     def kill(self) -> None:
-        """All of its processes at once."""
+        """Kill all of its processes at once."""
         assert self.process is not None
         children = _children(self.process.pid)
         for pid in (self.process.pid, *children):
@@ -96,7 +96,7 @@ class Cluster:
         (self.data / "postmaster.pid").unlink(missing_ok=True)
 
     def standby(self, home: Path) -> Cluster:
-        """A synchronous standby of this one, started."""
+        """Start a synchronous standby of this server."""
         home.mkdir()
         server._unprivileged(home)
         copy = home / "cluster"
@@ -141,8 +141,8 @@ def _is_alive(pid: int) -> bool:
 
 
 class BadWire:
-    """A proxy on a Unix socket. Every piece of a conversation may be late, and a drop that was
-    asked for hits the next piece of some conversation, before or after it was passed on.
+    """A proxy on a Unix socket. It may delay every chunk of data. A requested drop hits the next
+    chunk of some connection, before or after the chunk is passed on.
     """
 
     def __init__(self, home: Path, target: Path, random: Random) -> None:
@@ -157,7 +157,7 @@ class BadWire:
         Thread(target=self._accept, daemon=True).start()
 
     def drop(self, when: str) -> None:
-        """Break a connection: "question" before the server hears it, "answer" after it acted."""
+        """Break a connection: "question" before the server gets the chunk, "answer" after it."""
         with self._lock:
             self._drops.append(when)
 

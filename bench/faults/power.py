@@ -1,11 +1,11 @@
-"""Power loss: cut what a whole installation wrote at random points, and open what is left.
+"""Power loss: cut the writes of a whole installation at random points, and open what remains.
 
     work, recorded ─▶ cut ─▶ open, compare with the ledger, verify ─▶ (recorded too) ─▶ cut again …
 
-The engine is the one that we ship; a preloaded library notes each write, truncation, rename and
+The engine is the one that we ship. A preloaded library records each write, truncation, rename and
 sync of the process. The ledger is a file of the recorded directory, so its lines are in order with
-them. The same with ``synchronous=NORMAL`` must lose commits: a bench that sees no difference is
-blind.
+the writes. The same work with ``synchronous=NORMAL`` must lose commits: a bench that sees no
+difference is blind.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from tidegate.engines.sqlite import connection
 from tidegate.errors import TidegateError
 
 CUTS = 50  # of one recording
-DOUBLE_EVERY = 4  # one of so many cuts is followed by another one, in what came after it
+DOUBLE_EVERY = 4  # one of so many cuts is followed by another cut, in the writes of the restart
 BLIND_CUTS = 10  # with synchronous=NORMAL
 LEDGER = "ledger"
 DATA = "data"
-# Small ones make checkpoints and spills happen in the middle of a recording.
+# Small, so that checkpoints and spills happen in the middle of a recording.
 SIZES = {
     "CHECKPOINT_PAGES": (20, 60, 16_000),
     "WAL_ROOM_MIN": (4_096, 128 * 1024),
@@ -62,7 +62,7 @@ def run(trial: Trial) -> Findings:
 
 
 def _work(home: Path, random: Random, people: int, steps: int) -> None:
-    """From the first start to the end, or to a start in the middle."""
+    """Set up and work in two sittings, with a restart between them."""
     with closing(Ledger(home / LEDGER)) as ledger:
         for sitting in range(2):
             with closing(workload.opened(home / DATA)) as installation:
@@ -74,7 +74,7 @@ def _work(home: Path, random: Random, people: int, steps: int) -> None:
 def _open_and_check(
     tree: dict[str, bytes], ledger: list[Line], random: Random, findings: Findings, where: str
 ) -> list[FileCall] | None:
-    """What was done to the files from the restart on; None if it failed."""
+    """Open what remains, check it, and work on; the recorded calls, or None after a failure."""
     findings.counts["acknowledged before cuts"] += len(ledger)
 
     def restart(home: Path) -> None:
@@ -107,7 +107,7 @@ def _damage(database: Path) -> list[str]:
 
 
 def _look_for_loss(random: Random, findings: Findings) -> None:
-    """The same, made to lose."""
+    """Run the same work with settings that must lose commits."""
     demanded, open_connection = dict(connection._DEMANDED), connection._open
 
     def open_careless(path: str, threads: int = apsw.SQLITE_OPEN_FULLMUTEX) -> apsw.Connection:
@@ -115,7 +115,7 @@ def _look_for_loss(random: Random, findings: Findings) -> None:
         opened.execute("PRAGMA synchronous = NORMAL").fetchall()
         return opened
 
-    connection.CHECKPOINT_PAGES = max(SIZES["CHECKPOINT_PAGES"])  # each one syncs
+    connection.CHECKPOINT_PAGES = max(SIZES["CHECKPOINT_PAGES"])  # each checkpoint syncs
     connection._DEMANDED["synchronous"] = 1
     connection._open = open_careless
     try:
@@ -136,10 +136,10 @@ def _look_for_loss(random: Random, findings: Findings) -> None:
 def _cuts(
     calls: list[FileCall], disk: Disk, random: Random, count: int
 ) -> Iterator[tuple[Disk, list[Line]]]:
-    """The disk at so many random points, in order, and what was acknowledged before each."""
+    """The disk at this many random points, in order, with the lines acknowledged before each."""
     answers = [at for at, call in enumerate(calls) if call.path == LEDGER] or [0]
     points = [random.randrange(len(calls) + 1) for _ in range(count)]
-    for at in range(0, count, 3):  # the start takes most of the calls; what matters comes after
+    for at in range(0, count, 3):  # most calls belong to the start; the later ones matter more
         points[at] = random.choice(answers) + random.randint(0, 2)
         points[at + 1 : at + 2] = [random.randint(answers[0], len(calls))]
     points = sorted(min(point, len(calls)) for point in points[:count])
@@ -180,8 +180,8 @@ def _in_directory(do: Callable[[Path], None]) -> list[FileCall]:
 
 @contextmanager
 def _recording(home: Path) -> Iterator[None]:
-    """Note what this process does to files below the directory."""
-    library = ctypes.CDLL(None)  # the preloaded one among them
+    """Record what this process does to files below the directory."""
+    library = ctypes.CDLL(None)  # the preloaded library among them
     log = home.with_suffix(".log")
     assert library.recorder_start(str(home).encode(), str(log).encode()) == 0
     try:

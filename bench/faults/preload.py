@@ -1,4 +1,4 @@
-"""Builds the C files of this package with the system's compiler, once per content."""
+"""Build the C files of this package with the system's compiler, once per content."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ HERE = Path(__file__).parent
 
 
 class NoCompiler(RuntimeError):
-    """There is no C compiler, so that this part cannot run: that is a failure, not a skip."""
+    """There is no C compiler, so this part cannot run: a failure, not a skip."""
 
 
 def library(name: str) -> Path:
-    """The shared object made of `name`.c.
+    """Build the shared object of `name`.c.
 
     Raises:
         NoCompiler: put cc on PATH.

@@ -1,8 +1,8 @@
-"""Clients that race while faults go on, and the checkers that judge what they were told.
+"""Clients that race while faults happen, and the checkers of the responses that they got.
 
-A client that is told that the store is away asks again. One that is told that the outcome is
-unknown writes that down. Commits with a key are sent twice. The checkers are those of the
-histories: each acknowledged commit is in the log, once, whole, where its decision was right.
+A client that gets *unavailable* tries again. One that gets *unknown* records it. Commits with a key
+are sent twice. The checkers are those of the histories: each acknowledged commit is in the log,
+once, complete, and where its decision was valid.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ Connect = Callable[[], Store]
 
 @dataclass
 class Race:
-    """Clients at work in threads, each with a handle of its own."""
+    """Clients at work in threads, each with a store of its own."""
 
     connect: Connect
     clients: list[Client] = field(default_factory=list)
-    away: int = 0  # how often a client was told so
+    away: int = 0  # how often a client got *unavailable*
     pause: float = 0.0  # between two operations of a client
-    quiet_seconds: float = 0.0  # after which a reader closes the place of a writer that is gone
+    quiet_seconds: float = 0.0  # after which a reader closes the position of a writer that is gone
     stop: Flag = field(default_factory=Flag)
     lock: Lock = field(default_factory=Lock)
 
@@ -55,7 +55,7 @@ class Race:
         return sum(len(client.attempts) for client in self.clients)
 
     def wait_for(self, more: int, seconds_max: float) -> bool:
-        """Whether so many more commits were answered in time."""
+        """Wait for this many more answered commits; False if they do not come in time."""
         wanted, deadline = self.landed() + more, time.monotonic() + seconds_max
         while self.landed() < wanted:
             if time.monotonic() > deadline:
@@ -74,7 +74,7 @@ class Race:
             self.stop.wait(self.pause)
 
     def history(self, connect: Connect) -> History:
-        """What is known in the end, by a handle that was not open before."""
+        """The final state, read through a store that was not open before."""
         with closing(connect()) as fresh:
             records = fresh.get(*KEYS)
             return History(
@@ -86,7 +86,7 @@ class Race:
 
 
 def _quiet_log(store: Store, quiet_seconds: float) -> tuple[Event, ...]:
-    """All events: a place that a dead writer took is waited for, and closed."""
+    """All events; a position that a dead writer took is waited for and closed."""
     events: list[Event] = list(whole_log(store))
     for _ in range(QUIET_ROUNDS if quiet_seconds else 0):
         time.sleep(quiet_seconds)
@@ -97,7 +97,7 @@ def _quiet_log(store: Store, quiet_seconds: float) -> tuple[Event, ...]:
 
 @contextmanager
 def racing(connect: Connect, random: Random, count: int, pause: float = 0.0) -> Iterator[Race]:
-    """So many clients, at work while the block runs."""
+    """Run this many clients while the block runs."""
     race = Race(connect, pause=pause)
     with ExitStack() as opened, ThreadPoolExecutor(count) as pool:
         for number in range(count):
@@ -113,7 +113,7 @@ def racing(connect: Connect, random: Random, count: int, pause: float = 0.0) -> 
 
 
 def judge(history: History, findings: Findings, *, one_order: bool) -> None:
-    """Count what happened, and note what must not have."""
+    """Count what happened, and record violations."""
     for attempt in history.attempts:
         match attempt.outcome:
             case Landed():
@@ -123,7 +123,7 @@ def judge(history: History, findings: Findings, *, one_order: bool) -> None:
             case Unknown():
                 findings.counts["unknown outcomes"] += 1
     has_unknown = findings.counts["unknown outcomes"] > 0
-    # A row whose last writer never heard back seems lost to this one rule; the replay knows better.
+    # If the last writer of a row got no response, this rule sees a lost row; the replay is exact.
     wrong = [
         f"{found.rule}: {found.what}"
         for found in anomalies(history, SCHEMA.vocabulary, one_order=one_order)

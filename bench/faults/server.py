@@ -30,7 +30,7 @@ class DoesNotStart(Exception):
 
 
 class ServerProcess:
-    """A server on a data directory; it stays until it is stopped or killed."""
+    """A server on a data directory; it runs until it is stopped or killed."""
 
     def __init__(
         self, data: Path, *flags: str, environ: Mapping[str, str] | None = None, store: str = ""
@@ -50,7 +50,7 @@ class ServerProcess:
             )
 
     def wait(self) -> None:
-        """Raises: DoesNotStart."""
+        """Wait until the server answers. Raises: DoesNotStart."""
         deadline = time.monotonic() + START_SECONDS_MAX
         while not speaks_http(self.port):
             if self.process.poll() is not None:
@@ -64,7 +64,7 @@ class ServerProcess:
         self.process.wait()
 
     def stop(self) -> int:
-        """End it in good order; its exit code."""
+        """Stop it gracefully; return its exit code."""
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
         try:
@@ -78,7 +78,7 @@ class ServerProcess:
 def serving(
     data: Path, *flags: str, environ: Mapping[str, str] | None = None, store: str = ""
 ) -> Iterator[ServerProcess]:
-    """A server that answers, killed with the block if it still runs. Raises: DoesNotStart."""
+    """Run a server that answers; kill it after the block if it still runs. Raises: DoesNotStart."""
     server = ServerProcess(data, *flags, environ=environ, store=store)
     try:
         server.wait()
@@ -89,7 +89,7 @@ def serving(
 
 
 def prepare(data: Path, store: str = "") -> str:
-    """An installation of one person; a token that may do everything."""
+    """Prepare an installation with one user; return a token that may do everything."""
     installation = open_installation(Settings(data=str(data), store=store))
     try:
         installation.execute.run(set_up, SetUp(user_id=ADMIN, alone=True), meta=Meta(actor=ADMIN))

@@ -1,7 +1,7 @@
-"""People at work on an installation, and a ledger of what they were told is done.
+"""People at work on an installation, and a ledger of what was acknowledged.
 
-A line of the ledger is written after the answer came. After a fault, everything in the ledger must
-be there: the event at its position, the rows that follow from it, and the bytes of its files.
+A line of the ledger is written after the response arrived. After a fault, everything in the ledger
+must exist: the event at its position, the rows that follow from it, and the bytes of its files.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def opened(data: Path) -> Installation:
 
 
 class Ledger:
-    """What was acknowledged, a line each, in a file outside of what is tested."""
+    """What was acknowledged, one line each, in a file outside of what is tested."""
 
     def __init__(self, path: Path) -> None:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -57,14 +57,14 @@ class Ledger:
 
 
 def lines_of(content: bytes) -> list[Line]:
-    """A line that is not whole is no acknowledgement."""
+    """The complete lines; an incomplete line is no acknowledgement."""
     return [json.loads(line) for line in content.split(b"\n")[:-1]]
 
 
 def work(
     installation: Installation, ledger: Ledger, random: Random, *, name: str, steps: int
 ) -> None:
-    """One person's work."""
+    """Do one person's work."""
     for number in range(steps):
         step = random.choice((_create_repository, _draft, _draft, _enroll))
         with suppress(Conflict):  # the same name in the second sitting, or a race: not done
@@ -74,7 +74,7 @@ def work(
 def work_together(
     installation: Installation, ledger: Ledger, random: Random, names: list[str], steps: int
 ) -> None:
-    """Several at once, so that commits share a transaction and a sync."""
+    """Let several people work at once, so that commits share a transaction and a sync."""
     seeds = [random.random() for _ in names]
     raised: list[BaseException] = []
 
@@ -94,7 +94,7 @@ def work_together(
 
 
 def begin(installation: Installation, ledger: Ledger) -> None:
-    """Set up; done again after a cut it changes nothing."""
+    """Set up the installation; if it is set up already, change nothing."""
     if installation.log.head() == 0:
         outcome = installation.execute.run(set_up, SetUp(user_id=ADMIN, alone=True), meta=META)
         ledger.add({"position": outcome.position, "row": ["users", ADMIN]})
@@ -129,7 +129,7 @@ def _draft(installation: Installation, random: Random, name: str) -> Line:
 
 
 def wrongs(installation: Installation, ledger: list[Line]) -> Iterator[str]:
-    """What of the ledger is not there, and where rows are not what the log says."""
+    """Acknowledged work that is missing, and rows that differ from the log."""
     head = installation.log.head()
     for line in ledger:
         position: Position = line["position"]

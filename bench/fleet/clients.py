@@ -1,7 +1,7 @@
 """One process of several that report into one rollout: a thread per client, a report at a time.
 
-It reads a task from its standard input, says ``ready``, waits for another line, and tells what it
-did as JSON.
+It reads a task from its standard input, prints ``ready``, waits for another line, and prints its
+results as JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tidegate.errors import Conflict, TidegateError
 
 
 class Task(Struct, frozen=True):
-    """What one process is to do."""
+    """The work of one process."""
 
     url: str
     home: str
@@ -31,7 +31,7 @@ class Task(Struct, frozen=True):
 
 
 class Sent(Struct, frozen=True):
-    """What it did; times of the machine's monotonic clock, which all processes share."""
+    """The results; times are of the machine's monotonic clock, which all processes share."""
 
     reports: int
     conflicts: int

@@ -1,4 +1,4 @@
-"""`python -m bench fleet`: fill, measure, print, keep the results, write them into the docs."""
+"""Fill a fleet, measure reports and its size, print tables, and write them into the docs."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _databases(log_cache: LogCache, sqlite_only: bool) -> AbstractContextManager
 def _reports(
     log_cache: LogCache, databases: Databases | None, hosts: int, rounds: int
 ) -> dict[str, Rate]:
-    """The best round of each; they take turns, so that a busy minute hits all alike."""
+    """The best round of each; they take turns, so that a busy minute affects all alike."""
     best: dict[str, Rate] = {}
 
     def run(name: str, measured: Callable[[str, Path, int], Rate], url: str, home: Path) -> None:
@@ -89,7 +89,7 @@ def _reports(
 def _sizes(
     log_cache: LogCache, hosts: int, reporting: int, rounds: int, random: Random
 ) -> tuple[Size, list[tuple[Growth, ...]], tuple[int, float]]:
-    """Many small rollouts, and one large one: as many hosts report in each kind."""
+    """Many small rollouts, and one large one; the same number of hosts report in each kind."""
     with log_cache.copy() as small, log_cache.copy() as large:
         _say(f"rollouts of {SMALL} hosts")
         rollouts = max(reporting // SMALL, 1)
@@ -111,16 +111,24 @@ def _say(line: str) -> None:
 
 
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench fleet", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench fleet",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
-    add("--mode", choices=MODES, default="ci", help="what the other options default to")
-    add("--hosts", type=int, help="of the large fleet")
-    add("--reporting", type=int, help="hosts that report, where a rate is measured")
-    add("--rounds", type=int, help="of every rate; the best is kept")
-    add("--seed", type=int, default=1, help="of who reports, and in which order")
+    add("--mode", choices=MODES, default="ci", help="sets the defaults of the other options")
+    add("--hosts", type=int, help="number of hosts in the large fleet")
+    add("--reporting", type=int, help="number of hosts that report when a rate is measured")
+    add("--rounds", type=int, help="rounds for every rate; the best one counts")
+    add("--seed", type=int, default=1, help="decides which hosts report, and in which order")
     add("--sqlite-only", action="store_true", help="without PostgreSQL")
     add("--state", type=Path, default=STATE, help="where results are kept")
-    add("--page", type=Path, help="to write the tables into; a whole long run: docs/performance.md")
+    add(
+        "--page",
+        type=Path,
+        help="file to write the tables into; default for a whole long run: docs/performance.md",
+    )
     asked = parser.parse_args(arguments)
     mode = MODES[asked.mode]
     whole = asked.hosts is asked.reporting is asked.rounds is None and not asked.sqlite_only

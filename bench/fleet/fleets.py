@@ -1,8 +1,8 @@
-"""A fleet at work: hosts that are enrolled, channels that claim them, rollouts that reach them.
+"""A fleet at work: enrolled hosts, channels that claim them, rollouts that reach them.
 
-All of it is made through the verbs that operators and agents use. A host's passage is four reports
-(acknowledged, activated, no probes, converged), which are seven facts: three of them move the host
-in the rollout's tally.
+All of it is created through the verbs of operators and agents. A host sends four reports
+(acknowledged, activated, no probes, converged). They become seven facts, three of which move the
+host in the rollout's tally.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ Line = tuple[Slice, Struct, Meta]  # one report for a lane
 
 
 class Here(Executor):
-    """Runs what is submitted at once, in the caller's thread: then CPU time is easy to tell."""
+    """Runs submitted work at once, in the caller's thread, so that CPU time is easy to measure."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         future: Future[Any] = Future()
@@ -86,22 +86,22 @@ class FleetAtWork:
         self.dispatcher = Dispatcher(self.lanes, self.fleet_reader, system_clock)
 
     def record(self, lane: str, lines: Sequence[Line]) -> None:
-        """Through a lane, in packs; the first error is raised."""
+        """Record the lines through a lane, in packs; raise the first error."""
         for start in range(0, len(lines), PACK_MAX):
             for future in self.lanes.record_all(lane, lines[start : start + PACK_MAX]):
                 future.result()
 
-    # ── as operators do ──
+    # ── operators ──
 
     def offer(self) -> None:
-        """A release to promote; how it came to be published is no matter here."""
+        """Offer a release that can be promoted, without a revision."""
         builder = CommitBuilder(FOLDS, self.store.get)
         offered = ReleaseOffered(RELEASE, TARGET, "Published", "default/web/v1")
         builder.add((offered,), system_clock())
         self.writer.submit(builder.commit(Commit(system_clock()))).result()
 
     def enroll(self, channel: str, hosts: Sequence[str]) -> None:
-        """Hosts of the channel, and the channel."""
+        """Enroll these hosts, and create the channel."""
         meta = Meta(actor=OPERATOR)
         lines: list[Line] = [
             (
@@ -130,23 +130,23 @@ class FleetAtWork:
         self.control.execute(create_channel, command)
 
     def open(self, channel: str) -> int:
-        """Open a rollout on the channel; how many facts that took."""
+        """Open a rollout on the channel; return the number of facts."""
         asked = Promote(channel=channel, release_id=RELEASE, command_id=channel, by=OPERATOR)
         receipt = self.promotions.promote(asked).receipt
         assert receipt is not None
         return receipt.last - receipt.first + 1
 
     def order(self) -> None:
-        """Let the dispatcher hand out orders until none is left to give."""
+        """Let the dispatcher send orders until there are none left."""
         for _ in range(PASSES_MAX):
             if not self.dispatcher.run_pass().ordered:
                 return
-        raise AssertionError("the dispatcher finds ever more to order")
+        raise AssertionError("the dispatcher never runs out of orders")
 
 
 @contextmanager
 def at_work(url: str, home: Path, threads: Executor | None = None) -> Iterator[FleetAtWork]:
-    """The fleet whose log is at this URL and whose blobs are below ``home``."""
+    """Open the fleet with this log and with its blobs below ``home``."""
     with ExitStack() as stack:
         store = connect(url, SCHEMA)
         stack.callback(store.close)
@@ -175,11 +175,11 @@ def rollout_of(channel: str) -> str:
     return f"{channel}@{RELEASE}"
 
 
-# ── what agents say ───────────────────────────────────────────────────────────────────────────────
+# ── agents ──
 
 
 def reports_of_host(rollout_id: str, host_id: str, at: datetime) -> tuple[Wire, ...]:
-    """The reports of a host that does as it is told, as they come over the wire."""
+    """The reports of a host that follows its order, as they are sent."""
     said: dict[str, Any] = {"rollout_id": rollout_id, "host_id": host_id, "at": at}
     events: tuple[AgentEvent, ...] = (
         DispatchAck(**said, seq=1, target_closure=TARGET, current_closure_at_dispatch=BEFORE),

@@ -51,9 +51,9 @@ class Rate(Struct, frozen=True):
     reports: int
     facts: int
     seconds: float
-    cpu_seconds: float  # of the processes that report, and hold all of Tidegate
-    conflicts: int = 0  # reports that were answered by one
-    errors: int = 0  # reports that were answered by anything else than success
+    cpu_seconds: float  # of the processes that report, which contain all of Tidegate
+    conflicts: int = 0  # reports answered with a conflict
+    errors: int = 0  # reports answered with anything other than success
 
     @property
     def per_second(self) -> float:
@@ -70,7 +70,7 @@ class Rate(Struct, frozen=True):
 
 
 class Growth(Struct, frozen=True):
-    """CPU microseconds of a report in rollouts of one size, first reports apart."""
+    """CPU microseconds of a report in rollouts of one size, first reports separately."""
 
     hosts: int
     first: float
@@ -78,7 +78,7 @@ class Growth(Struct, frozen=True):
 
 
 class Crowd(Struct, frozen=True):
-    """Hosts that report, round by round: rollouts of one size, and who of each."""
+    """Rollouts of one size, and the hosts of each that report, round by round."""
 
     home: Path
     hosts: int  # of each rollout
@@ -92,15 +92,15 @@ class Size(Struct, frozen=True):
     hosts: int
     open_seconds: float
     open_facts: int
-    fresh_pass_seconds: float  # nobody has an order yet
-    full_pass_seconds: float  # everybody has one
+    fresh_pass_seconds: float  # before any host has an order
+    full_pass_seconds: float  # when every host has one
 
 
 # ── reports ───────────────────────────────────────────────────────────────────────────────────────
 
 
 def in_batches(url: str, home: Path, hosts: int) -> Rate:
-    """One client that sends 100 reports at a time and waits for their answers."""
+    """One client that sends 100 reports at a time and waits for the responses."""
     with at_work(url, home) as fleet:
         rollout_id = _ordered(fleet, hosts)
         rounds = _rounds(rollout_id, host_names(channel_name(0), hosts))
@@ -115,8 +115,8 @@ def in_batches(url: str, home: Path, hosts: int) -> Rate:
 
 
 def one_by_one(url: str, home: Path, hosts: int) -> Rate:
-    """Many clients in two processes, all on one rollout, each with hosts of its own; a client
-    sends a report and waits for its answer.
+    """Many clients in two processes, all in one rollout, each with hosts of its own. A client sends
+    a report and waits for the response.
     """
     with at_work(url, home) as fleet:
         rollout_id = _ordered(fleet, hosts)
@@ -134,7 +134,7 @@ def one_by_one(url: str, home: Path, hosts: int) -> Rate:
 
 
 def _run_clients(url: str, home: Path, rollout_id: str, hosts: Sequence[str]) -> list[Sent]:
-    """Each process says that it is ready, then all start at once."""
+    """Start the processes, wait until each is ready, then start all of them at once."""
     processes = []
     for number in range(PROCESSES):
         task = Task(
@@ -169,12 +169,12 @@ def by_stage(home: Path, hosts: int) -> dict[str, float]:
     return {stage: 1e6 * spent / (REPORTS_PER_HOST * hosts) for stage, spent in seconds.items()}
 
 
-# ── what grows ────────────────────────────────────────────────────────────────────────────────────
+# ── growth ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def growth(crowds: Sequence[Crowd]) -> list[tuple[Growth, ...]]:
-    """CPU of reports in rollouts of different sizes, in one thread. They take turns, round by
-    round, so that a busy minute hits all alike. The fleets are filled before.
+    """CPU of reports in rollouts of different sizes, in one thread. The sizes take turns, round by
+    round, so that a busy minute affects all alike. The fleets are filled before.
     """
     with ExitStack() as stack:
         fleets = [
@@ -190,7 +190,7 @@ def growth(crowds: Sequence[Crowd]) -> list[tuple[Growth, ...]]:
 def crowd(
     home: Path, rollouts: int, hosts: int, reporting: int, rounds: int, random: Random
 ) -> Crowd:
-    """Of each rollout so many hosts, by chance: whole rollouts, or parts of one, in each round."""
+    """Pick this many hosts at random: whole rollouts, or parts of one, in each round."""
     parts = []
     for number in range(rollouts):
         channel = channel_name(number)
@@ -215,7 +215,7 @@ def _spent(fleet: FleetAtWork, crowd: Crowd, number: int) -> Growth:
 
 
 def fill(home: Path, rollouts: int, hosts: int, say: Say) -> Size:
-    """Rollouts of so many hosts, everybody ordered; what the first of them cost."""
+    """Open rollouts of this many hosts, and order all of them; return what the first one cost."""
     with at_work(sqlite_url(home), home) as fleet:
         fleet.offer()
         sizes = [_filled(fleet, channel_name(number), hosts, say) for number in range(rollouts)]
@@ -237,18 +237,18 @@ def _filled(fleet: FleetAtWork, channel: str, hosts: int, say: Say) -> Size:
 
 
 def _pass_seconds(fleet: FleetAtWork, rollout_id: str, waiting: int) -> float:
-    """Reading the fleet and asking every gate about every host; the orders are not sent."""
+    """The time to read the fleet and check every gate for every host; the orders are not sent."""
     took = []
     for _ in range(PASSES):
         begun = time.perf_counter()
         found = survey(fleet.fleet_reader.state([rollout_id], system_clock()), rollout_id)
         took.append(time.perf_counter() - begun)
-        assert found.waiting == waiting, "the pass sees who waits"
+        assert found.waiting == waiting, "the pass counts the waiting hosts"
     return median(took)
 
 
 def rebuilding(home: Path) -> tuple[int, float]:
-    """How many facts there are, and in how many seconds all views are made anew from them."""
+    """The number of facts, and the seconds to rebuild all views from them."""
     with at_work(sqlite_url(home), home) as fleet:
         facts = _head(fleet)
         gc.collect()
@@ -257,11 +257,11 @@ def rebuilding(home: Path) -> tuple[int, float]:
         return facts, time.perf_counter() - begun
 
 
-# ── together ──────────────────────────────────────────────────────────────────────────────────────
+# ── rollouts ──────────────────────────────────────────────────────────────────────────────────────
 
 
 def _ordered(fleet: FleetAtWork, hosts: int) -> str:
-    """A rollout whose hosts all have their order; its id."""
+    """Open a rollout and order all its hosts; return its id."""
     channel = channel_name(0)
     fleet.offer()
     fleet.enroll(channel, host_names(channel, hosts))
@@ -287,7 +287,7 @@ def _send(fleet: FleetAtWork, rollout_id: str, reports: Sequence[Wire]) -> None:
 
 
 def _head(fleet: FleetAtWork) -> int:
-    """How many facts the log has: its positions are dense, but for commits without facts."""
+    """The number of facts in the log: its positions have no gaps, except commits without facts."""
     count, after = 0, 0
     while events := fleet.store.feed(after=after, limit=FEED_PAGE).events:
         count, after = count + len(events), events[-1].position

@@ -1,4 +1,4 @@
-"""What a run found, as a value, and what was promised of it."""
+"""The results of a run as a value, and the floors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bench.fleet.measure import Growth, Rate, Size
 
 PROMISED_HOSTS: Final = 100_000
 
-# What others are designed for; these are limits, nothing here was measured.
+# The sizes that others are designed for; these are limits, nothing here was measured.
 PEERS: Final = {
     "envelope of an older runtime": "256 hosts, 8 open rollouts",
     "envelope of another peer": "20,000 hosts a group, 5,000 a transaction",
@@ -24,7 +24,7 @@ class Results(Struct, frozen=True):
 
     at: str
     machine: dict[str, str]
-    reports: dict[str, Rate]  # by how they came: "sqlite, in batches", …
+    reports: dict[str, Rate]  # by engine and way: "sqlite, in batches", …
     stages: dict[str, float]  # CPU microseconds of a report
     growth: tuple[tuple[Growth, ...], ...]  # round by round: small rollouts, a large one
     size: Size
@@ -33,7 +33,7 @@ class Results(Struct, frozen=True):
 
     @property
     def growths(self) -> list[float]:
-        """Round by round, what a later report costs in the large rollout ÷ in a small one."""
+        """For each round, the cost of a later report in the large rollout ÷ that in a small one."""
         return [large.later / small.later for small, large in self.growth]
 
     @property
@@ -45,7 +45,7 @@ class Results(Struct, frozen=True):
 
 
 class Floor(Struct, frozen=True):
-    """One promise with what was found."""
+    """One floor with the figure found."""
 
     text: str
     bound: float
@@ -58,7 +58,7 @@ class Floor(Struct, frozen=True):
 
 
 def floors(results: Results) -> tuple[Floor, ...]:
-    """Those that the run has figures for."""
+    """The floors for which the run has figures."""
     found: list[Floor] = []
     for name, bound in (("sqlite, in batches", 5_000), ("postgres, in batches", 2_500)):
         if (rate := results.reports.get(name)) is not None:

@@ -4,12 +4,13 @@ decode   a JSON object becomes a report
 decide   its slice decides
 step     folds and machines step their rows
 encode   facts and rows become bytes
-unfold   rows are fetched and kept, costs are counted: what holds the others together
+unfold   the rest of building a commit: rows are fetched and kept, costs are counted
 commit   the store checks, writes and flushes
-answer   the rows' new versions, and what the agent is told
+answer   the rows' new versions, and the response to the agent
 
-The first and the last two are measured as CPU time, batch by batch. What an unfolding does changes
-too often for that clock, which takes microseconds: its CPU time is shared out by a finer one.
+The first and the last two are measured as CPU time, batch by batch. The stages of building a commit
+alternate too fast for that clock, which takes microseconds. Their CPU time is therefore divided in
+proportion to their shares on a finer clock.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ SHARED: Final = ("decide", "step", "encode", "unfold")
 
 
 class Meter:
-    """CPU seconds of this thread by stage; those of an unfolding by their share of its time."""
+    """CPU seconds of this thread by stage; stages of the commit builder by their share."""
 
     def __init__(self) -> None:
         self.seconds = dict.fromkeys(STAGES, 0.0)
@@ -64,7 +65,7 @@ class Meter:
             self.seconds[name] += spent * share / sum(self._shares.values())
 
     def shared(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The function; inside an unfolding its time is that of a stage."""
+        """Wrap the function; inside the commit builder its time counts for this stage."""
 
         def run(*args: Any) -> Any:
             before = self._enter(name)
@@ -76,7 +77,7 @@ class Meter:
         return run
 
     def _enter(self, name: str) -> str:
-        """Charge what has passed to the stage so far; tell which that was."""
+        """Charge the time since the last call to the current stage; return that stage."""
         now, before = time.perf_counter_ns(), self._stage
         self._shares[before] += now - self._since
         self._stage, self._since = name, now
@@ -84,7 +85,7 @@ class Meter:
 
 
 def measured(fleet: FleetAtWork, batches: Sequence[Sequence[Wire]]) -> dict[str, float]:
-    """CPU seconds by stage of these reports, each batch one commit."""
+    """CPU seconds by stage of these reports, with each batch as one commit."""
     meter = Meter()
     folds = _metered(meter)
     item = replace(report_event, decide=meter.shared("decide", report_event.decide))
@@ -114,7 +115,7 @@ def measured(fleet: FleetAtWork, batches: Sequence[Sequence[Wire]]) -> dict[str,
 
 
 def _metered(meter: Meter) -> Folds:
-    """The folds of the domain, which tell the meter when they step and when facts are encoded."""
+    """The folds of the domain, with the meter around steps and around the encoding of facts."""
     vocabulary = Vocabulary(FACTS, SLICES)
     vocabulary.fact = meter.shared("encode", vocabulary.fact)  # type: ignore[method-assign]
     schema = Schema(vocabulary, COLLECTIONS)

@@ -1,4 +1,4 @@
-"""One history: some clients on a fresh log, and everything that the checkers say about it."""
+"""One history: some clients on a fresh log, and everything that the checkers report about it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ CLIENTS = 4
 HANDLES = 2
 OPERATIONS = {"sqlite": 1_000, "postgres": 1_000, "dynamodb": 220}  # of one history
 SMOKE_SHARE = 10
-OPERATIONS_OF_ONE = 1.6  # what a client's step comes to: its reads and its commits
+OPERATIONS_OF_ONE = 1.6  # the reads and commits of one step of a client
 
 Play = Callable[[Logs, Run], History]
 
@@ -96,7 +96,7 @@ def run(trial: Trial) -> Findings:
 
 
 def judge(history: History, engine: str, style: Style) -> Findings:
-    """What the checkers say, and what the history has to show."""
+    """Run the checkers, and count what the history contains."""
     findings = Findings()
     count = len(history.readings) + len(history.attempts)
     findings.counts["operations"] += count

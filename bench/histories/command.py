@@ -1,4 +1,4 @@
-"""`python -m bench histories`: the engines, and how many histories of each are checked."""
+"""`python -m bench histories`: the engines, and the number of histories on each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Agents that poll at their own pace, on connections of their own, and do what they are told."""
+"""Agents that poll at their own pace, on connections of their own, and carry out their orders."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SAMPLE_SECONDS = 0.5
 
 
 class Agents:
-    """All hosts of the harbour's second channel, while a rollout reaches them."""
+    """All hosts of the prepared data's second channel, while a rollout reaches them."""
 
     def __init__(
         self, prepared: PreparedData, server: Server, every: float, seconds: float
@@ -31,7 +31,7 @@ class Agents:
         self._every = every
         self._seconds = seconds
         self.polls, self.reports = Tally(), Tally()
-        self.memory: list[tuple[int, int]] = []  # resident, of it private
+        self.memory: list[tuple[int, int]] = []  # resident, and the private part of it
 
     async def run(self) -> None:
         hosts = self._harbour.polling
@@ -53,7 +53,7 @@ class Agents:
             call.close()
 
     async def _work(self, host_id: str, call: Call, begun: float, at: float) -> None:
-        """Poll, report what an order makes of the host, and wait for the next turn."""
+        """Poll, send the reports that an order leads to, and wait for the next turn."""
         turn = begun + at * self._every
         rollout_id = f"{CHANNEL}@{RELEASE}"
         while turn < begun + self._seconds:
@@ -92,7 +92,7 @@ def _post(port: int, path: str, body: object, token: str) -> int:
 
 
 class Subscriber(asyncio.Protocol):
-    """A client that follows the log by server-sent events, and counts what it gets."""
+    """A client that follows the log by server-sent events, and counts the events."""
 
     def __init__(self, heard: Callable[[int], None]) -> None:
         self._heard = heard
@@ -113,7 +113,7 @@ ANSWERED_SECONDS_MAX = 60
 async def subscribed(
     server: Server, token: str, count: int, heard: Callable[[int], None]
 ) -> list[asyncio.Transport]:
-    """So many subscribers, all of them answered."""
+    """Open this many subscriptions; each has got its response."""
     loop = asyncio.get_running_loop()
     request = (
         f"GET /v1/events HTTP/1.1\r\nhost: {HOST}\r\naccept: text/event-stream\r\n"

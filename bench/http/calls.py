@@ -1,4 +1,4 @@
-"""Connections that send requests one after the other, and time how long each answer takes."""
+"""Connections that send requests one after the other, and time the responses."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _LENGTH = b"content-length: "
 
 
 class Tally:
-    """What came back: how often each status, and how long every answer took, in seconds."""
+    """How often each status came back, and how long every response took, in seconds."""
 
     def __init__(self) -> None:
         self.statuses: Counter[int] = Counter()
         self.took: list[float] = []
 
     def demand(self, *allowed: int) -> None:
-        """Raises: AssertionError: something else was answered."""
+        """Demand only these statuses. Raises: AssertionError: another one came back."""
         assert set(self.statuses) <= set(allowed), self.statuses
 
 
 class Call(asyncio.Protocol):
-    """One connection of one client: the next request goes when the last one was answered."""
+    """One connection of one client: it sends a request after the response to the last one."""
 
     def __init__(self) -> None:
-        self.status = 0  # of the last answer
+        self.status = 0  # of the last response
         self._tally = Tally()
         self._heard = b""
         self._answered: asyncio.Future[None] | None = None
@@ -50,7 +50,7 @@ class Call(asyncio.Protocol):
             self._answered.set_exception(exc or ConnectionError("the server hung up"))
 
     async def send(self, requests: Iterable[bytes], tally: Tally) -> None:
-        """All of them, each behind the answer to the one before."""
+        """Send all of them, each after the response to the one before."""
         self._tally = tally
         self._answered = asyncio.get_running_loop().create_future()
         self._requests = iter(requests)
@@ -109,8 +109,8 @@ async def _replayed(port: int, shares: Sequence[Sequence[bytes]]) -> tuple[Tally
 
 
 async def _pace() -> None:
-    """Look at the sockets every now and then only: a client that waits for each answer would have
-    the server pay for waking it, which clients on other machines do not.
+    """Check the sockets only at intervals: a client that waits for each response would make the
+    server pay for waking it, which clients on other machines do not.
     """
     while True:
         time.sleep(LOOK_SECONDS)
@@ -118,7 +118,7 @@ async def _pace() -> None:
 
 
 def replay(port: int, shares: Sequence[Sequence[bytes]]) -> tuple[Tally, float]:
-    """Send these requests, a connection for each share; what came back, and in how many seconds."""
+    """Send these requests, a connection for each share; return the responses and the seconds."""
     return run(_replayed(port, shares))
 
 

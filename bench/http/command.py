@@ -1,4 +1,4 @@
-"""`python -m bench http`: fill, measure, print, keep the results, write them into the docs."""
+"""Fill a data directory, measure a server, print tables, and write them into the docs."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Mode:
     every: float  # seconds between two polls of an agent
     seconds: float  # of the rollout
     subscribers: int
-    followed: int  # reports that subscribers hear of
+    followed: int  # reports that subscribers receive
     pause: float  # seconds between them
     writes_page: bool
 
@@ -77,11 +77,19 @@ def _say(line: str) -> None:
 
 
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench http", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench http",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
-    add("--mode", choices=MODES, default="ci", help="how thorough")
+    add("--mode", choices=MODES, default="ci", help="how thorough the run is")
     add("--state", type=Path, default=STATE, help="where results are kept")
-    add("--page", type=Path, help="to write the tables into; a long run: docs/performance.md")
+    add(
+        "--page",
+        type=Path,
+        help="file to write the tables into; default for a long run: docs/performance.md",
+    )
     asked = parser.parse_args(arguments)
     if asked.page is None and MODES[asked.mode].writes_page:
         asked.page = PAGE

@@ -19,9 +19,9 @@ from bench.http.server import METERED, Server, serving
 from bench.http.signing import Signer
 
 CONNECTIONS = 64
-REST = "rest"  # the event loop, sockets, and handing over between threads
+REST = "rest"  # the event loop, sockets, and the handover between threads
 QUIET_SECONDS_MAX = 30.0
-ALONE = ("--worker", "false")  # what is measured is the API
+ALONE = ("--worker", "false")  # the API is measured, not the other routes
 
 Say = Callable[[str], None]
 
@@ -35,7 +35,7 @@ def _cost(server: Server, shares: Sequence[Sequence[bytes]], *allowed: int) -> C
 
 
 def _shares(requests: Sequence[bytes], each: int = 1) -> list[list[bytes]]:
-    """Dealt out to connections; ``each`` that belong together stay together."""
+    """Distribute over connections; ``each`` this many that belong together stay together."""
     groups = [requests[at : at + each] for at in range(0, len(requests), each)]
     return [
         [request for group in groups[number::CONNECTIONS] for request in group]
@@ -44,7 +44,7 @@ def _shares(requests: Sequence[bytes], each: int = 1) -> list[list[bytes]]:
 
 
 def hot_routes(prepared: PreparedData, rounds: int, polls: int, say: Say) -> tuple[Cost, Cost]:
-    """A durable report and an unchanged poll, each in its best round."""
+    """The CPU cost of a durable report and of an unchanged poll, each in its best round."""
     per_round = len(prepared.reporting) // (rounds + 1)  # the last share is for others
     reported, polled = [], []
     with serving(prepared.data, *ALONE) as server:
@@ -59,7 +59,7 @@ def hot_routes(prepared: PreparedData, rounds: int, polls: int, say: Say) -> tup
 
 
 def _reports(prepared: PreparedData, server: Server, hosts: Sequence[str]) -> list[list[bytes]]:
-    """What the hosts report, each report by itself. They have polled: an order comes by a poll."""
+    """The reports of these hosts, each sent by itself, after each host has polled for its order."""
     signer = Signer(prepared)
     tally, _ = replay(server.port, _shares([*map(signer.poll, hosts)]))
     tally.demand(200)
@@ -71,7 +71,7 @@ def _cpu(cost: Cost) -> float:
 
 
 def frames(prepared: PreparedData, out: Path) -> dict[str, float]:
-    """CPU microseconds of a report by frame; what no frame accounts for is the rest."""
+    """CPU microseconds of a report by frame; time in no frame counts as the rest."""
     hosts = prepared.reporting[-len(prepared.reporting) // 6 :][: len(prepared.reporting) // 24]
     with serving(prepared.data, *ALONE, program=(*METERED, str(out))) as server:
         shares = _reports(prepared, server, hosts)
@@ -83,7 +83,7 @@ def frames(prepared: PreparedData, out: Path) -> dict[str, float]:
 
 
 def running(prepared: PreparedData, every: float, seconds: float) -> Running:
-    """Agents at their own pace while a rollout reaches all of them; the worker works, too."""
+    """Agents at their own pace while a rollout reaches all of them; the worker runs as well."""
     with serving(prepared.data) as server:
         before = server.cpu_seconds()
         agents = Agents(prepared, server, every, seconds)
@@ -103,7 +103,7 @@ def running(prepared: PreparedData, every: float, seconds: float) -> Running:
 
 
 def following(prepared: PreparedData, subscribers: int, reports: int, pause: float) -> Following:
-    """Subscribers that get every event, while reports come one by one."""
+    """Subscribers that get every event, while reports arrive one by one."""
     with serving(prepared.data, *ALONE) as server:
         hosts = prepared.reporting[-len(prepared.reporting) // 8 :]
         requests = Signer(prepared).passages(prepared.rollout_id, hosts)[:reports]
@@ -122,7 +122,7 @@ async def _followed(
         last = time.perf_counter()
 
     transports = await subscribed(server, token, subscribers, count)
-    await asyncio.sleep(1.0)  # all of them are answered, and stand at the end of the log
+    await asyncio.sleep(1.0)  # all of them got a response, and are at the end of the log
     tally = Tally()
     call = await connected(server.port)
     before = server.cpu_seconds()

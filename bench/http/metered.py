@@ -1,15 +1,15 @@
 """`tidegate serve`, with the CPU of each frame of a request counted: `metered OUT serve …`.
 
-parse     bytes become a request, and its way is chosen
+parse     bytes become a request, and its path is chosen
 auth      the session's MAC, its time, the host's key
 decode    the body becomes a report, and is queued in its rollout's lane
 decide    its slice decides
 fold      folds and machines step their rows
 commit    facts and rows become bytes; the store checks, writes and flushes
-answer    rows are settled, the answer is encoded and sent
+answer    rows get their versions, the response is encoded and sent
 
-Each frame is wrapped where it begins and ends on one thread, by that thread's CPU clock; reading
-that clock takes most of a microsecond, so the sum is a little more than what a plain server spends.
+Each frame is wrapped where it begins and ends on one thread, by that thread's CPU clock. Reading
+that clock takes most of a microsecond, so the sum is a little more than a plain server spends.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from tidegate.domain.rollouts import report_slices
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.kernel.commit_builder import CommitBuilder
 
-BEGIN: Final = signal.SIGUSR1  # what was counted before is forgotten
+BEGIN: Final = signal.SIGUSR1  # reset the counters
 FRAMES: Final = ("parse", "auth", "decode", "decide", "fold", "commit", "answer")
 
 
 class Meter:
-    """CPU seconds by frame, of all threads. A frame inside another takes its share from it."""
+    """CPU seconds by frame, all threads. A frame inside another does not count in the outer one."""
 
     def __init__(self) -> None:
         self.begin()
 
     def begin(self) -> None:
-        """Forget what was counted so far."""
+        """Reset the counters."""
         self.seconds = dict.fromkeys(FRAMES, 0.0)
 
     def sync(self, frame: str, function: Callable[..., Any], inside: str = "") -> Any:

@@ -1,4 +1,4 @@
-"""A data directory for a server: hosts that are enrolled, one open rollout, a token that reads."""
+"""A data directory for a server: enrolled hosts, one open rollout, a token that reads."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from tidegate.kernel.commit_builder import CommitBuilder
 from tidegate.kernel.model import Commit, Meta
 
 BUSY = "busy"  # the channel whose rollout is open, with an order for every host
-CHANNEL = "sea"  # the channel whose rollout is to run while its hosts poll
+CHANNEL = "sea"  # the channel whose rollout runs while its hosts poll
 META = Meta(actor=OPERATOR)
 
 
 @dataclass(frozen=True)
 class PreparedData:
-    """What a generator of load must know of the directory."""
+    """What a load generator needs to know about the directory."""
 
     data: Path
-    token: str  # of somebody who may do everything
+    token: str  # of a user who may do everything
     reporting: tuple[str, ...]  # hosts that have orders
     polling: tuple[str, ...]  # hosts that have none
-    secret: bytes  # from which the keys of sessions follow
+    secret: bytes  # the keys of sessions are derived from it
 
     @property
     def rollout_id(self) -> str:
@@ -48,7 +48,7 @@ def public_key(host_id: str) -> str:
 
 
 def fill(data: Path, reporting: int, polling: int) -> PreparedData:
-    """Fill it through the verbs that operators use."""
+    """Fill it through the verbs of operators."""
     installation = open_installation(Settings(data=str(data)))
     try:
         installation.execute.run(set_up, SetUp(user_id=OPERATOR, alone=True), meta=META)
@@ -71,7 +71,7 @@ def _named(channel: str, hosts: int) -> tuple[str, ...]:
 
 
 def _offer(installation: Installation) -> None:
-    """A release to promote; how it came to be published is no matter here."""
+    """Offer a release that can be promoted, without a revision."""
     builder = CommitBuilder(FOLDS, installation.store.get)
     builder.add((ReleaseOffered(RELEASE, TARGET, "Published", "default/web/v1"),), system_clock())
     installation.submit(builder.commit(Commit(system_clock()))).result()

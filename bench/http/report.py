@@ -18,7 +18,7 @@ def text(results: Results) -> str:
 
 
 def write(path: Path, results: Results) -> None:
-    """Put them where the last ones stand. Raises: ValueError: the file has no marks."""
+    """Replace the tables on the page. Raises: ValueError: the file has no marks."""
     put(path, BEGIN, END, text(results))
 
 

@@ -1,4 +1,4 @@
-"""What was found, and what was promised."""
+"""The results of a run, and the floors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Struct
 
 MIB = 1024 * 1024
-FLAT_SHARE = 1.1  # of what was private at half time
+FLAT_SHARE = 1.1  # of the private memory at half time
 PROMISED_AGENTS = 10_000
 
 
@@ -21,7 +21,7 @@ def at_share(times: Sequence[float], share: float) -> float:
 
 
 class Cost(Struct, frozen=True):
-    """What a request costs its server, how many came through, how long a client waited."""
+    """What a request costs its server, how many were answered, how long a client waited."""
 
     cpu_microseconds: float
     per_second: float
@@ -88,9 +88,9 @@ class Following(Struct, frozen=True):
     """Subscribers that follow the log."""
 
     subscribers: int
-    events: int  # that each of them got
+    events: int  # for each of them
     cpu_microseconds: float  # of one event for one subscriber
-    last_milliseconds: float  # from the last report's answer to the last subscriber
+    last_milliseconds: float  # from the last report's response to the last subscriber
 
 
 class Results(Struct, frozen=True):
@@ -109,7 +109,7 @@ class Results(Struct, frozen=True):
 
 
 class Floor(Struct, frozen=True):
-    """One promise with what was found."""
+    """One floor with the figure found."""
 
     text: str
     bound: float

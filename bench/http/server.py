@@ -1,4 +1,4 @@
-"""`tidegate serve` as a process that is measured: CPU, memory, an end in good order."""
+"""`tidegate serve` as a process that is measured: CPU, memory, a graceful stop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from tests.servers.process import free_port, speaks_http
 
 SECONDS_MAX = 60.0
-PROCESS_CPU_CLOCK = 2  # with the process id it makes a clock id, see clock_getcpuclockid(3)
+PROCESS_CPU_CLOCK = 2  # combined with the process id it is a clock id, see clock_getcpuclockid(3)
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 PLAIN = ("-m", "tidegate")
 METERED = ("-m", "bench.http.metered")
@@ -24,7 +24,7 @@ FAR = tuple(word for name in LIMITS for word in (f"--{name}-per-second", "100000
 
 @dataclass(frozen=True)
 class Server:
-    """A server that answers on a port of loopback."""
+    """A server on a port of loopback."""
 
     port: int
     process: subprocess.Popen[bytes]
@@ -34,8 +34,8 @@ class Server:
         return time.clock_gettime(~self.process.pid << 3 | PROCESS_CPU_CLOCK)
 
     def memory_bytes(self) -> tuple[int, int]:
-        """What is resident, and what of it is the process's own: every reader of the log maps its
-        file, and the system counts a mapped page for each of them.
+        """The resident memory, and its private part: every reader of the log maps its file, and the
+        system counts a mapped page for each of them.
         """
         resident, mapped = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1:3]
         return int(resident) * PAGE_BYTES, (int(resident) - int(mapped)) * PAGE_BYTES

@@ -1,6 +1,6 @@
 """Requests of agents as bytes on the wire, signed before they are sent.
 
-A MAC is good for a minute around its time: sign a round just before it is run.
+A MAC is valid for a minute around its time: sign a round just before you run it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EVENTS = "/v1/agent/events"
 
 
 class Signer:
-    """Signs for any host of a harbour: sessions follow from the server's secret."""
+    """Signs for any host of the prepared data; sessions are derived from the server's secret."""
 
     def __init__(self, prepared: PreparedData) -> None:
         self._harbour = prepared
@@ -62,7 +62,7 @@ class Signer:
         return self.request(content["host_id"], "POST", EVENTS, body)
 
     def passages(self, rollout_id: str, hosts: Sequence[str]) -> list[bytes]:
-        """All that these hosts report, one host after the other, each report by itself."""
+        """All reports of these hosts, one host after the other, each report by itself."""
         at = system_clock()
         return [
             self.report(content)

@@ -1,4 +1,4 @@
-"""`python -m bench pages`: fill, visit, print, keep the results, write them into the docs."""
+"""Fill a rollout, visit its pages in a browser, print a table, and write it into the docs."""
 
 from __future__ import annotations
 
@@ -57,11 +57,19 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench pages", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench pages",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
-    add("--mode", choices=MODES, default="ci", help="how thorough")
+    add("--mode", choices=MODES, default="ci", help="how thorough the run is")
     add("--state", type=Path, default=STATE, help="where results are kept")
-    add("--page", type=Path, help="to write the table into; a long run: docs/performance.md")
+    add(
+        "--page",
+        type=Path,
+        help="file to write the table into; default for a long run: docs/performance.md",
+    )
     asked = parser.parse_args(arguments)
     if asked.page is None and MODES[asked.mode].writes_page:
         asked.page = PAGE

@@ -1,7 +1,7 @@
-"""A server of its own, Chromium in front of it, and the times that the browser itself notes.
+"""A server of its own, Chromium as its client, and the times that the browser records.
 
-A visit is *first* when neither the server nor the browser has seen anything yet, *fresh* when the
-browser has not (each visit has a profile of its own), *again* when both have.
+A visit is *first* if neither the server nor the browser has loaded anything yet, *fresh* if only
+the browser has not (each visit has a profile of its own), and *again* if both have.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ DRAWN = "() => performance.getEntriesByName('grid')[0].startTime"
 
 
 class Visit(Struct, frozen=True):
-    """Milliseconds from the address to the page that one looks at."""
+    """Milliseconds from the address to the finished page."""
 
     first: float
     fresh: float
@@ -47,7 +47,7 @@ class Painted(Struct, frozen=True):
 
 
 def visits(prepared: PreparedData, rounds: int) -> tuple[Visit, Visit, Painted]:
-    """The overview, the rollout's page with its grid, and the grid's repaint."""
+    """Visit the overview and the rollout's page with its grid, and repaint the grid."""
     with launched() as browser:
         with serving(prepared.data) as server:
             overview = _visit(browser, prepared, f"http://127.0.0.1:{server.port}/", LOADED, rounds)

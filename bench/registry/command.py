@@ -1,4 +1,4 @@
-"""`python -m bench registry`: fill, measure, print, keep the results, write them into the docs."""
+"""Fill a small and a large registry, time each verb, print tables, and write them into the docs."""
 
 from __future__ import annotations
 
@@ -55,14 +55,22 @@ def _say(line: str) -> None:
 
 
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m bench registry", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench registry",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
-    add("--mode", choices=MODES, default="ci", help="what the other options default to")
-    add("--revisions", type=int, help="of the large registry")
-    add("--rounds", type=int, help="every verb once in each")
-    add("--seed", type=int, default=1, help="of the packages and the turns")
+    add("--mode", choices=MODES, default="ci", help="sets the defaults of the other options")
+    add("--revisions", type=int, help="number of revisions in the large registry")
+    add("--rounds", type=int, help="rounds; each runs every verb once")
+    add("--seed", type=int, default=1, help="decides the packages and the order")
     add("--state", type=Path, default=STATE, help="where filled registries and results are kept")
-    add("--page", type=Path, help="to write the tables into; a whole long run: docs/performance.md")
+    add(
+        "--page",
+        type=Path,
+        help="file to write the tables into; default for a whole long run: docs/performance.md",
+    )
     asked = parser.parse_args(arguments)
     mode = MODES[asked.mode]
     whole = asked.revisions is None and asked.rounds is None

@@ -62,7 +62,7 @@ Seconds = dict[Verb, list[float]]
 
 @dataclass
 class Registry:
-    """One registry at work, and how long each of its answers took."""
+    """One registry at work, and the time that each verb took."""
 
     control: Control
     packages: int
@@ -75,7 +75,7 @@ class Registry:
             self._idle += [revision_name(number, each) for each in range(2, PER_PACKAGE)]
 
     def round(self) -> None:
-        """One revision of some package from draft to pin, one old revision to its end, one page."""
+        """Take a revision from draft to pin, delete an old revision, and read a page."""
         number = self.random.randrange(self.packages)
         self._promote(number)
         self._end()
@@ -111,7 +111,7 @@ class Registry:
         self._execute(Verb.DELETE, DeleteRevision(name=name, by=MANAGER))
 
     def _page(self) -> None:
-        """Published revisions from some place on, as values."""
+        """A page of published revisions from some point on, as values."""
         name = revision_name(self.random.randrange(self.packages // 2 or 1), 1)
         state = str(Lifecycle.PUBLISHED)
         begun = time.perf_counter()
@@ -146,7 +146,7 @@ def measured(
     random: Random,
     say: Callable[[str], None],
 ) -> dict[int, Seconds]:
-    """How long each verb took in registries of these sizes, round after round."""
+    """The time that each verb took in registries of these sizes, round after round."""
     with ExitStack() as stack:
         registries = {}
         for size in sizes:

@@ -1,4 +1,4 @@
-"""What a run found, as a value, and what was promised of it."""
+"""The results of a run as a value, and the floors."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MEDIAN_MAX, TAIL_MAX, PAGE_MAX, GROWTH_MAX = 5.0, 25.0, 30.0, 1.5
 
 
 class Results(Struct, frozen=True):
-    """One run; times in milliseconds, in their order."""
+    """One run; times in milliseconds, sorted."""
 
     at: str
     machine: dict[str, str]
@@ -32,7 +32,7 @@ class Results(Struct, frozen=True):
     took: dict[str, dict[str, list[float]]]  # size → verb → one per round
 
     def share(self, size: int, verb: Verb, share: float) -> float:
-        """So many milliseconds at most for this share of the rounds."""
+        """The milliseconds that this share of the rounds does not exceed."""
         return at_share(self.took[str(size)][verb], share)
 
     def growth(self, verb: Verb) -> float:
@@ -45,7 +45,7 @@ class Results(Struct, frozen=True):
 
 
 class Floor(Struct, frozen=True):
-    """One promise with what was found."""
+    """One floor with the figure found."""
 
     text: str
     bound: float

@@ -1,8 +1,8 @@
 """A registry of some size on SQLite: packages of 100 published revisions, each with its channel.
 
-It is filled as fast as the rules allow: every command is decided and folded as always, but many
-share a commit, as reports do in a lane. So the log and the rows are those that the same commands
-one by one would have left, and replay agrees with them.
+It is filled as fast as the rules allow. Every command is decided and folded as always, but many
+share a commit, as reports do in a lane. The log and the rows are the same as if each command had
+been committed alone, and a replay confirms that.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def revision_name(number: int, revision: int) -> str:
 
 
 def files(number: int, revision: int) -> tuple[File, ...]:
-    """Content that no other revision has; where its bytes lie is no matter of the registry."""
+    """Content that no other revision has; a registry does not care where its bytes are stored."""
     body = f"{number}/{revision}".encode()
     return (File("conf/site.toml", sha256(body).hexdigest(), len(body)),)
 
@@ -75,7 +75,7 @@ def digest(number: int, revision: int) -> str:
 
 
 def creation(number: int, revision: int) -> CreateRevision:
-    """The next revision of a package, from its last one."""
+    """The command that creates the next revision of a package from its last one."""
     task = Init() if revision == 1 else Edit(revision_name(number, revision - 1))
     return CreateRevision(
         repository=REPOSITORY,
@@ -89,7 +89,7 @@ def creation(number: int, revision: int) -> CreateRevision:
 
 
 def pinning(number: int, revision: int, at: datetime) -> dict[str, Any]:
-    """A release for a channel, on an operator's word."""
+    """The command that pins a release to a channel, by an operator's decision."""
     said = {
         "ref": f"operator://deploy/{scope(number)}/{release_id(number, revision)}",
         "observed_at": at.strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -118,7 +118,7 @@ def pinning(number: int, revision: int, at: datetime) -> dict[str, Any]:
 
 
 def filled(log_cache: LogCache, revisions: int) -> Path:
-    """The directory that keeps a registry of this size; it is made if it is not there."""
+    """The directory of a registry of this size; it is filled if it does not exist."""
     name = f"registry-{fingerprint()}-{_rules()}-{revisions}"
     return log_cache.kept(name, lambda place: fill(place / FILE, revisions))
 
@@ -137,8 +137,8 @@ def _life_of(number: int) -> Iterator[Struct]:
     for revision in range(1, PER_PACKAGE + 1):
         name = revision_name(number, revision)
         yield creation(number, revision)
-        # What a client saw is asked for by the rules and compared by the runtime, which packs
-        # go around: any version will do.
+        # The rules only require a version here, and the runtime compares it. Packs bypass
+        # the runtime, so any version will do.
         yield ProposeRevision(name=name, by=AUTHOR, expected_version=1)
         yield ApproveRevision(
             name=name, by=REVIEWER, digest=digest(number, revision), expected_version=1
@@ -147,7 +147,7 @@ def _life_of(number: int) -> Iterator[Struct]:
 
 
 class Pack:
-    """Commands on their way into one commit."""
+    """Commands that share the next commit."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
@@ -155,7 +155,7 @@ class Pack:
         self._builder = self._opened({})
 
     def add(self, command: Struct) -> None:
-        """Decide the command on what stands and what is on its way."""
+        """Decide the command on the stored rows and the pending ones."""
         item = SLICE_OF[type(command)]
         try:
             self._builder.decide(item, command, self._clock())
@@ -164,7 +164,7 @@ class Pack:
             self._builder.decide(item, command, self._clock())
 
     def land(self) -> None:
-        """Commit what is on its way. The next pack knows the rows as this one leaves them."""
+        """Commit the pending commands. The next pack keeps the rows that this one leaves."""
         basis = Commit(self._clock(), Meta(actor=MANAGER))
         (answer,) = self._store.commit(self._builder.commit(basis))
         if isinstance(answer, TidegateError):
@@ -177,7 +177,7 @@ class Pack:
 
 
 def _rules() -> str:
-    """Names the domain as it is in this tree: a registry filled by other rules is not used."""
+    """A digest of the domain's source: a registry filled by other rules is not reused."""
     known = sha256()
     for path in sorted((Path(tidegate.__file__).parent / "domain").rglob("*.py")):
         known.update(path.read_bytes())

@@ -1,4 +1,4 @@
-"""`python -m bench speed`: measure, print, keep the results, and write them into the docs."""
+"""Measure our engines and their peers, print tables, and write them into the docs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bench.speed.workload import Layout
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
 STATE = Path(tempfile.gettempdir()) / "tidegate-bench"
-MEMORY = "memory"  # beside the works: what a process that appends keeps resident
+MEMORY = "memory"  # besides the works: the resident memory of a process that appends
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ MODES = {
 
 
 class Stable:
-    """Makes contenders by name; starts a database server when the first one needs it."""
+    """Creates contenders by name; starts a database server when the first one needs it."""
 
     def __init__(self, home: Path, stack: ExitStack) -> None:
         self.log_cache = LogCache(home)
@@ -123,17 +123,25 @@ def _say(line: str) -> None:
 
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
     works = [*map(str, Work), MEMORY]
-    parser = argparse.ArgumentParser(prog="python -m bench speed", description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m bench speed",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     add = parser.add_argument
-    add("--mode", choices=MODES, default="ci", help="what the other options default to")
+    add("--mode", choices=MODES, default="ci", help="sets the defaults of the other options")
     add("--events", type=int, help="size of the filled log")
-    add("--rounds", type=int, help="of which the best is kept")
+    add("--rounds", type=int, help="rounds; the best one counts")
     add("--seconds", type=float, help="length of one cell")
     add("--only", type=_listed(NAMES), help=f"some of {', '.join(NAMES)}")
     add("--work", type=_listed(works), default=works, help=f"some of {', '.join(works)}")
-    add("--seed", type=int, default=1, help="of the turns and the tags")
+    add("--seed", type=int, default=1, help="decides the order and the tags")
     add("--state", type=Path, default=STATE, help="where filled logs and results.json are kept")
-    add("--page", type=Path, help="to write the tables into; a whole long run: docs/performance.md")
+    add(
+        "--page",
+        type=Path,
+        help="file to write the tables into; default for a whole long run: docs/performance.md",
+    )
     asked = parser.parse_args(arguments)
     mode = MODES[asked.mode]
     whole = asked.events is None and asked.only is None and asked.work == works

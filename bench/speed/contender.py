@@ -19,23 +19,23 @@ class Client(Protocol):
     """What one thread does to one log."""
 
     def head(self, tags: tuple[str, ...]) -> int:
-        """Reads what stands under the tags; the position up to which the log was seen."""
+        """Read the latest event under the tags; the position up to which the log was seen."""
         ...
 
     def append(self, entries: Sequence[Entry], condition: Condition) -> int:
-        """Appends all, durably; the position of the last. Raises: ConditionFailed."""
+        """Append all, durably; return the last position. Raises: ConditionFailed."""
         ...
 
     def read(self, tag: str) -> int:
-        """Reads the events under the tag, looks at type and payload of each, and counts them."""
+        """Read the events under the tag, access type and payload of each, and count them."""
         ...
 
 
 class RowClient(Client, Protocol):
-    """A client that can commit rows with its event: nobody but us has it."""
+    """A client that can commit rows with its event: none but ours can."""
 
     def append_with_rows(self, entries: Sequence[Entry], condition: Condition) -> int:
-        """As `append`, with a versioned state row, an outbox row and an idempotency key."""
+        """Do as `append`, with a versioned state row, an outbox row and an idempotency key."""
         ...
 
 
@@ -44,7 +44,7 @@ class Log(Protocol):
 
     @property
     def server(self) -> int | None:
-        """The process that does the work, if it is not ours."""
+        """The process that does the work, if it is not this one."""
         ...
 
     def client(self) -> Client: ...
@@ -58,11 +58,11 @@ class Contender(Protocol):
     rows: bool  # its clients are RowClients
 
     def empty(self) -> AbstractContextManager[Log]:
-        """A new log, gone with the block."""
+        """A new log, removed after the block."""
         ...
 
     def filled(self, layout: Layout) -> AbstractContextManager[Log]:
-        """A copy, gone with the block, of a log that was filled once and is kept."""
+        """A copy, removed after the block, of a log that was filled once and is kept."""
         ...
 
 

@@ -14,14 +14,14 @@ from psycopg import sql
 
 from tests.servers import postgres
 
-# What would make commits cheaper than they are where it counts.
+# Settings that would make commits cheaper than in production.
 DURABLE = {"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on"}
 
 COPY_PREFIX = "run_"
 
 
 class Databases:
-    """Databases of one running server: made from kept ones, dropped after use."""
+    """Databases of one running server: copied from kept ones, dropped after use."""
 
     def __init__(self, url: str, demanded: Mapping[str, str] = DURABLE) -> None:
         self._url = url
@@ -36,7 +36,7 @@ class Databases:
         self.server = int(pid_file.read_text().splitlines()[0])
 
     def kept(self, name: str, fill: Callable[[str], None]) -> str:
-        """The name of a filled database; `fill` gets the URL of a new one if it is not there."""
+        """The name of a filled database; if it does not exist, `fill` gets the URL of a new one."""
         draft = f"{name}_draft"
         with self._connection() as connection:
             if not _exists(connection, name):
@@ -51,10 +51,10 @@ class Databases:
 
     @contextmanager
     def copy(self, original: str = "template0") -> Iterator[str]:
-        """The URL of a database of its own, gone with the block."""
+        """The URL of a new copy, dropped after the block."""
         name = f"{COPY_PREFIX}{os.getpid()}_{next(self._numbers)}"
         with self._connection() as connection:
-            # Before 15 a database was always copied file by file.
+            # Before version 15 a database was always copied file by file.
             strategy = "STRATEGY FILE_COPY" if connection.info.server_version >= 150_000 else ""
             _execute(connection, f"CREATE DATABASE {{}} TEMPLATE {{}} {strategy}", name, original)
         try:
@@ -64,7 +64,7 @@ class Databases:
                 _execute(connection, "DROP DATABASE {} (FORCE)", name)
 
     def drop_copies(self) -> None:
-        """Drops what runs that were killed have left behind."""
+        """Drop the databases of runs that were killed."""
         with self._connection() as connection:
             names = "SELECT datname FROM pg_database WHERE starts_with(datname, %s)"
             for (name,) in connection.execute(names, (COPY_PREFIX,)).fetchall():
@@ -79,7 +79,7 @@ class Databases:
 
 @contextmanager
 def serving(home: Path) -> Iterator[Databases]:
-    """A server whose cluster stays in `home` for the next run."""
+    """Run a server whose cluster stays in `home` for the next run."""
     with postgres.running(durable=True, keep=home) as url:
         databases = Databases(url)
         databases.drop_copies()

@@ -74,7 +74,7 @@ class RecorderLog:
 
 
 class Eventsourcing:
-    """The recorder beside our own engine, on the same server."""
+    """The recorder on the same server as our own engine."""
 
     name = "eventsourcing"
     rows = False

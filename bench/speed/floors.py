@@ -1,4 +1,4 @@
-"""What we promised, each a figure computed from the results and a bound that it must keep."""
+"""The floors: each is a figure computed from the results, and a bound that it must keep."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Figure = Callable[[Results], Sequence[float]]  # one per round; none where nothi
 
 @dataclass(frozen=True)
 class Floor:
-    """A promise. `at_most` turns the bound around."""
+    """A floor. With `at_most` the bound is an upper one."""
 
     text: str
     figure: Figure
@@ -24,14 +24,14 @@ class Floor:
     at_most: bool = False
 
     def best(self, results: Results) -> float | None:
-        """In the best of the rounds; None where the run has not measured it."""
+        """The best of the rounds; None if the run has not measured it."""
         found = self.figure(results)
         if not found:
             return None
         return min(found) if self.at_most else max(found)
 
     def reached(self, results: Results) -> bool | None:
-        """None where the run has not measured it."""
+        """Whether the bound is kept; None if the run has not measured it."""
         found = self.best(results)
         if found is None:
             return None
@@ -39,7 +39,7 @@ class Floor:
 
 
 def _quotients(over: Sequence[float], under: Sequence[float]) -> list[float]:
-    """Round by round: what is compared was measured within the same minute."""
+    """Round by round, so that both figures were measured within the same minute."""
     return [one / other for one, other in zip(over, under, strict=False)]
 
 
@@ -73,7 +73,7 @@ def read_ratio(ours: str, peer: str, size: int) -> Figure:
 
 
 def growth(ours: str, clients: int) -> Figure:
-    """The median commit on the filled log, in medians on the empty one."""
+    """The median commit on the filled log, as a multiple of that on the empty one."""
     return lambda results: _quotients(
         _medians(results.rounds_of(ours, Work.APPEND, clients)),
         _medians(results.rounds_of(ours, Work.APPEND, clients, filled=False)),
@@ -81,7 +81,7 @@ def growth(ours: str, clients: int) -> Figure:
 
 
 def rows_cost(ours: str, clients: int) -> Figure:
-    """What a commit with rows costs, in commits of the event alone."""
+    """The cost of a commit with rows, as a multiple of that of the event alone."""
     return lambda results: _quotients(
         _rates(results.rounds_of(ours, Work.ALONE, clients)),
         _rates(results.rounds_of(ours, Work.ROWS, clients)),
@@ -89,7 +89,7 @@ def rows_cost(ours: str, clients: int) -> Figure:
 
 
 def memory_growth(results: Results) -> Sequence[float]:
-    """Resident memory at the end of the appends, in what was resident at 30 % of them."""
+    """Resident memory at the end of the appends, as a multiple of that at 30 % of them."""
     if results.memory is None:
         return ()
     early, late = results.memory

@@ -1,4 +1,6 @@
-"""Where filled logs are kept between runs: filled once, under a name, whole or not at all."""
+"""The cache of filled logs between runs: each is filled once, under a name, completely or not at
+all.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ class LogCache:
         home.mkdir(parents=True, exist_ok=True)
 
     def kept(self, name: str, fill: Callable[[Path], None]) -> Path:
-        """The directory of that name; `fill` makes it if it is not there."""
+        """The directory with that name; `fill` creates it if it does not exist."""
         place = self.home / name
         if not place.exists():
             draft = self.home / f"{name}.draft"
@@ -33,7 +35,7 @@ class LogCache:
 
     @contextmanager
     def copy(self, original: Path | None = None) -> Iterator[Path]:
-        """A directory of its own, gone with the block: empty, or with the original's files."""
+        """A new directory, removed after the block: empty, or with the original's files."""
         with TemporaryDirectory(prefix="run-", dir=self.home) as name:
             if original is not None:
                 shutil.copytree(original, name, copy_function=_copy, dirs_exist_ok=True)
@@ -41,14 +43,14 @@ class LogCache:
 
 
 def _copy(original: str, copy: str) -> None:
-    """Copies a file down to the disk: what is left to flush would slow the first cells."""
+    """Copy a file and flush it: a later flush would slow the first cells."""
     shutil.copyfile(original, copy)
     with open(copy, "rb") as file:
         os.fsync(file.fileno())
 
 
 def fingerprint() -> str:
-    """Names our engines as they are in this tree: a log filled by others is not used."""
+    """A digest of our engines' source: a log filled by other engines is not reused."""
     digest = sha256()
     for package in ("engines", "kernel"):
         for path in sorted((Path(tidegate.__file__).parent / package).rglob("*.py")):

@@ -1,4 +1,4 @@
-"""On what a run was made: enough to read its figures, nothing that names the machine."""
+"""What a run was made on: enough to read its figures, nothing that identifies the machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One cell of the tables: one piece of work on one log by some clients, for a second or so."""
+"""One cell of the tables: one kind of work on one log by some clients, for a second or so."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ from bench.speed.contender import Client, Log, RowClient
 from bench.speed.processes import cpu_seconds
 from bench.speed.workload import BATCHES, CLIENTS, READS, Condition, Entry, Layout
 
-PREPARED = 2_000  # events that a client has ready: making them is not the work that is measured
+PREPARED = 2_000  # events that a client prepares: their creation is not measured
 WARM_UP_OPERATIONS = 5  # per client: connections, prepared statements, caches
 WARM_UP_SECONDS_MAX = 0.2
 
 
 class Work(StrEnum):
-    """What is done, again and again."""
+    """The operation that is repeated."""
 
     APPEND = "append"  # one event under a condition; size = clients
     READ = "read"  # all events under a tag; size = events
     BATCH = "batch"  # several events under a condition; size = events in one commit
-    ALONE = "alone"  # as APPEND, measured beside ROWS
+    ALONE = "alone"  # as APPEND, measured together with ROWS
     ROWS = "rows"  # as APPEND, with a state row, an outbox row and an idempotency key
 
     @property
     def needs_rows(self) -> bool:
-        """Whether only a store that keeps rows beside its log takes part."""
+        """Whether only a store that keeps rows next to its log takes part."""
         return self in (Work.ALONE, Work.ROWS)
 
 
@@ -53,7 +53,7 @@ class Cell:
 
 
 class Sample(Struct, frozen=True):
-    """What one round of a cell gave. An operation is a commit or a read."""
+    """The figures of one round of a cell. An operation is a commit or a read."""
 
     operations: int
     rate: float  # operations per second
@@ -67,7 +67,7 @@ Operation = Callable[[], None]
 
 
 def best(samples: Sequence[Sample]) -> Sample:
-    """Neighbours only slow a round down: of every figure the best round is nearest the truth."""
+    """The best round of every figure: other load on the machine only slows a round down."""
     figures = {
         name: min(getattr(sample, name) for sample in samples)
         for name in ("median", "p99", "client_cpu", "server_cpu")
@@ -86,7 +86,7 @@ def cells(works: frozenset[Work]) -> list[Cell]:
 
 
 def measure(cell: Cell, log: Log, layout: Layout, seconds: float, random: Random) -> Sample:
-    """Runs the cell's work for so long. Raises: ConditionFailed, AssertionError: wrong answers."""
+    """Run the cell's work for this long. Raises: ConditionFailed, AssertionError: wrong answers."""
     if cell.work is Work.READ:
         return _run([_reader(cell, log, layout, random)], log, seconds)
     clients = 1 if cell.work is Work.BATCH else cell.size
@@ -97,7 +97,7 @@ def measure(cell: Cell, log: Log, layout: Layout, seconds: float, random: Random
 
 
 class _Appender:
-    """One client that appends under a condition, seeing as far as its own last commit."""
+    """One client that appends under a condition, having seen up to its own last commit."""
 
     def __init__(
         self, cell: Cell, log: Log, layout: Layout, place: tuple[int, int], random: Random
@@ -131,7 +131,7 @@ def _appending(work: Work, client: Client) -> Callable[[Sequence[Entry], Conditi
 
 
 def _check_nothing_lost(appenders: Sequence[_Appender]) -> None:
-    """Positions are dense on every contender: the head moved by what was acknowledged."""
+    """Positions have no gaps on any contender: the head moved by the acknowledged events."""
     moved = max(item.position for item in appenders) - min(item.before for item in appenders)
     appended = sum(item.appended for item in appenders)
     assert moved == appended, f"{appended} events were acknowledged, the head moved by {moved}"
@@ -149,7 +149,7 @@ def _reader(cell: Cell, log: Log, layout: Layout, random: Random) -> Operation:
 
 
 def _run(operations: Sequence[Operation], log: Log, seconds: float) -> Sample:
-    """Each operation again and again in a thread of its own, until the time is over."""
+    """Repeat each operation in a thread of its own until the time is over."""
     stopwatch = _Stopwatch(log.server, seconds)
     start = Barrier(len(operations), action=stopwatch.start)
     failures: list[BaseException] = []
@@ -186,7 +186,7 @@ def _warm_up(operation: Operation, seconds_max: float) -> None:
 
 
 class _Stopwatch:
-    """Wall time and CPU time from the moment at which all clients are ready."""
+    """Wall time and CPU time from the moment when all clients are ready."""
 
     def __init__(self, server: int | None, seconds: float) -> None:
         self._server = server

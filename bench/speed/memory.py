@@ -1,7 +1,7 @@
-"""Resident memory of a process that appends to our SQLite engine, and to nothing else.
+"""Resident memory of a process that appends to our SQLite engine, and does nothing else.
 
-`python -m bench.speed.memory HOME EVENTS` appends batches of ever new orders and customers and
-prints, as JSON, what was resident at 30 % and at the end.
+`python -m bench.speed.memory HOME EVENTS` appends batches with ever new orders and customers. It
+prints, as JSON, the resident memory at 30 % and at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SECONDS_MAX = 600
 
 
 class Mark(Struct, frozen=True):
-    """What was resident after so many events; `private` is without mapped files."""
+    """The resident memory after this many events; `private` excludes mapped files."""
 
     events: int
     resident: int
@@ -34,7 +34,7 @@ class Mark(Struct, frozen=True):
 
 
 def grown(log_cache: LogCache, events: int) -> tuple[Mark, Mark]:
-    """The marks of a process of its own: the early one and the last."""
+    """The marks of a new process: the early one and the last."""
     with log_cache.copy() as home:
         answer = subprocess.run(
             [sys.executable, "-m", "bench.speed.memory", str(home), str(events)],

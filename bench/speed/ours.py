@@ -1,4 +1,4 @@
-"""Our engines, through the writer that every caller goes through."""
+"""Our engines, through the writer that every caller uses."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from tidegate.kernel.vocabulary import Vocabulary, facts
 
 KIND = "order"
 META = Meta(actor="bench")
-STATE_ROWS = 50  # that one client writes again and again, each time at the version it knows
+STATE_ROWS = 50  # rows that one client writes repeatedly, each time at the version it knows
 
 
 class OrderOpened(Struct, frozen=True):
@@ -156,7 +156,7 @@ class TidegateLog:
             self.append(batch)
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Appends without a condition: several commits, one flush."""
+        """Append without a condition: several commits, one flush."""
         now = system_clock()
         commits = (
             Commit(now, META, facts=tuple(_fact(entry) for entry in part))
@@ -172,7 +172,7 @@ class TidegateLog:
 
 
 class Memory:
-    """The oracle: for trying out the harness, not for comparison."""
+    """The memory engine: for trying out the harness, not for comparison."""
 
     name = "memory"
     title = "Tidegate, in memory"
@@ -246,7 +246,7 @@ class Postgres:
 
 
 def open_sqlite(home: Path) -> TidegateLog:
-    """The log in a directory of its own."""
+    """Open the log in a directory of its own."""
     return TidegateLog(connect(f"sqlite:///{home.resolve() / 'log.db'}", schema()))
 
 
@@ -255,7 +255,7 @@ def _fact(entry: Entry) -> Fact:
 
 
 def _boundary(condition: Condition) -> Boundary:
-    """As the peers do it: what was seen is the position that the client saw last."""
+    """As with the peers, the position that the client saw last is the boundary."""
     return Boundary(_query(condition.tags), condition.after)
 
 

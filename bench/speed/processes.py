@@ -10,7 +10,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 def cpu_seconds(root: int) -> float:
-    """User and system time of a process and all below it, ended children included."""
+    """User and system time of a process and all its descendants, ended children included."""
     stats = {pid: stat for pid in _processes() if (stat := _stat(pid)) is not None}
     family = {root}
     grown = True
@@ -18,7 +18,7 @@ def cpu_seconds(root: int) -> float:
         children = {pid for pid, stat in stats.items() if int(stat[1]) in family}
         grown = not children <= family
         family |= children
-    # After the name come state, parent, …; utime, stime, cutime, cstime are 11 … 14 from there.
+    # The name is followed by state, parent, …; utime, stime, cutime, cstime are fields 11 … 14.
     return sum(sum(map(int, stats[pid][11:15])) for pid in family if pid in stats) / TICKS
 
 
@@ -36,5 +36,5 @@ def _stat(pid: int) -> list[str] | None:
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
-        return None  # it ended between the listing and the look
+        return None  # it ended between the listing and the read
     return text.rpartition(")")[2].split()

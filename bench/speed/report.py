@@ -45,12 +45,12 @@ def text(results: Results) -> str:
 
 
 def write(path: Path, results: Results) -> None:
-    """Put them where the last ones stand. Raises: ValueError: the file has no marks."""
+    """Replace the tables on the page. Raises: ValueError: the file has no marks."""
     put(path, BEGIN, END, text(results))
 
 
 def floors(results: Results) -> str:
-    """Every promise with what was found."""
+    """Every floor with the figure found."""
     said = {True: "yes", False: "**no**", None: "not measured"}
     rows = []
     for floor in FLOORS:
@@ -157,7 +157,7 @@ def _memory(results: Results) -> str:
 
 
 def _append_ratio(ours: str, size: int, *, filled: bool) -> Callable[[str], Figure]:
-    """Of ours and each other; nobody is compared with itself."""
+    """Ours compared with each other contender."""
     return lambda peer: append_ratio(ours, peer if peer != ours else "", size, filled=filled)
 
 
@@ -207,7 +207,7 @@ def _ratio(results: Results, heading: str, figure_of: Callable[[str], Figure]) -
 
 
 def _section(results: Results, title: str, columns: Sequence[Column]) -> str:
-    """A table of contenders; those without any figure are left out, and so is an empty table."""
+    """A table of contenders; those without any figure are omitted, and so is an empty table."""
     rows = [[name, *(figure(name) for _, figure in columns)] for name in results.titles]
     rows = [row for row in rows if set(row[1:]) != {UNMEASURED}]
     if not rows:

@@ -1,4 +1,4 @@
-"""What a run found, as a value: written as JSON, read by the floors and by the report."""
+"""The results of a run as a value: written as JSON, read by the floors and by the report."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from bench.speed.rounds import Samples
 
 
 class Results(Struct, frozen=True):
-    """One run. Cells and contenders that were left out are not in it."""
+    """One run. Skipped cells and contenders are not in it."""
 
     at: str
     machine: dict[str, str]
     events: int
     rounds: int
     seconds: float
-    titles: dict[str, str]  # contender → how it is called in tables
+    titles: dict[str, str]  # contender → its name in tables
     samples: dict[str, dict[str, list[Sample]]]  # cell → contender → one per round
     memory: tuple[Mark, Mark] | None = None
 
@@ -35,7 +35,7 @@ class Results(Struct, frozen=True):
     def rounds_of(
         self, contender: str, work: Work, size: int, *, filled: bool = True
     ) -> list[Sample]:
-        """What each round of the cell found."""
+        """The sample of each round of the cell."""
         return self.samples.get(str(Cell(work, filled, size)), {}).get(contender, [])
 
     def save(self, path: Path) -> None:

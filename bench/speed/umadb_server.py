@@ -1,4 +1,4 @@
-"""UmaDB: the server that its wheel carries, in a process of its own, over loopback gRPC."""
+"""UmaDB: the server from its wheel, in a process of its own, over loopback gRPC."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TUNED = ("--pipelined-writer", "true", "--page-cache-max-mb", "256")
 
 
 class UmadbClient:
-    """Threads share one connection: measured, that is faster than one for each."""
+    """Threads share one connection, which measured faster than one for each."""
 
     def __init__(self, connection: umadb.Client) -> None:
         self._connection = connection
@@ -64,7 +64,7 @@ class UmadbLog:
 
 
 class Umadb:
-    """UmaDB as it comes, or with a page cache and its pipelined writer."""
+    """UmaDB with its defaults, or with a page cache and its pipelined writer."""
 
     rows = False
 

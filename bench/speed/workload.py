@@ -1,8 +1,8 @@
 """The work that every contender does: the same events, tags, payloads, conditions and log.
 
 An event has two tags, its order and its customer, one of two types and a payload of 170 bytes.
-A log of n events holds n/10 orders of 10 events each, customers of 1,000 events each, and one key
-account that has every tenth event; the events of an order lie scattered over the whole log.
+A log of n events has n/10 orders of 10 events each, customers of 1,000 events each, and one key
+account that has every tenth event; the events of an order are scattered over the whole log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Entry(NamedTuple):
 
 
 class Condition(NamedTuple):
-    """Fail if an event of one of `TYPES` under one of the tags stands after the position."""
+    """Fail if an event of one of `TYPES` under one of the tags exists after the position."""
 
     tags: tuple[str, ...]
     after: int
@@ -41,10 +41,10 @@ class Condition(NamedTuple):
 
 @dataclass(frozen=True)
 class Layout:
-    """Which tags a log of so many events has, and who may touch them.
+    """Which tags a log of this many events has, and who may use them.
 
     The lower half of orders and customers is read, the upper half appended to, so that a read
-    finds the same number of events in every round. Clients never share a tag: none conflicts.
+    finds the same number of events in every round. Clients never share a tag, so none conflicts.
     """
 
     events: int
@@ -63,7 +63,7 @@ class Layout:
 
     @property
     def _others(self) -> int:
-        """The events that are not the key account's."""
+        """The number of events that are not the key account's."""
         return self.events - self.events // KEY_ACCOUNT_SHARE
 
     def entries(self) -> Iterator[Entry]:
@@ -109,7 +109,7 @@ class Layout:
 
 
 def growing() -> Iterator[Entry]:
-    """A log without end, whose orders and customers are ever new: no cache can hold them all."""
+    """A log without end, with ever new orders and customers: no cache can hold them all."""
     for number in count():
         customer, order = number // CUSTOMER_EVENTS, number // ORDER_EVENTS
         yield _entry(TYPES[number % len(TYPES)], _customer(customer), _order(order))

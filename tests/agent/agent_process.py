@@ -53,9 +53,7 @@ class AgentProcess:
         )
 
     def take_token(self, token: str) -> None:
-        """Make an enrollment token for the next start, or a join token under which the agent picks
-        its name.
-        """
+        """Give the agent this token for its next start. A join token also needs a host name."""
         (self.directory / "token").write_text(token)
         settings = self.directory / "agent.toml"
         if "host =" not in settings.read_text():

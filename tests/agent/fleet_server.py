@@ -18,7 +18,7 @@ SECONDS_MAX = 90.0  # an order that a killed agent took is sent again after 30
 
 
 def until(condition: Callable[[], object], what: str, seen: Callable[[], object] = str) -> None:
-    """Wait until the condition holds; on a timeout, fail with what was expected and what was found."""
+    """Wait until the condition holds; on a timeout, fail with what was expected and found."""
     deadline = time.monotonic() + SECONDS_MAX
     while not condition():
         assert time.monotonic() < deadline, f"{what}: {seen()}"

@@ -40,7 +40,7 @@ def started(before: HostRecord) -> ReportLine:
 
 
 def many(directory: Path) -> None:
-    """Append forever, and print the number of each report that is on disk; the process gets killed."""
+    """Append until killed, and print the number of each report that is on disk."""
     journal = Journal(directory, bytes_max=64 * 1024)
     journal.append(TwinLine(twin(), "/new"), acknowledged(twin()))
     while True:

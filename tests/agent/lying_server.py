@@ -149,7 +149,7 @@ def serve_lies(**releases: Mapping[str, bytes]) -> Iterator[LyingServer]:
 
 @contextmanager
 def agent(server: LyingServer, place: Path, log_id: str = LOG_ID) -> Iterator[Path]:
-    """Run a real agent on directories below ``place``, and yield the link to the running content."""
+    """Run a real agent below ``place``, and yield the link to the running content."""
     state, root = place / "state", place / "root"
     for directory in (state, root):
         directory.mkdir(exist_ok=True, mode=0o700)

@@ -169,7 +169,7 @@ class SecondAgent:
         self.save(outbox=[*outbox, report | members], phase=then)
 
     def flush(self) -> None:
-        """Send the reports in the outbox in order, until the server asks to repeat one later."""
+        """Send the reports in the outbox in order, until one has to wait."""
         while self.state["outbox"]:
             first, *later = self.state["outbox"]
             try:
@@ -275,7 +275,7 @@ class SecondAgent:
             self.report("ActivationFailed", "reverting", exit_code=exit_code, stderr_tail=reason)
 
     def soak(self, order: Json) -> None:
-        """Run the probe; end the soak when it completes or when the probe has failed for too long."""
+        """Run the probe; end the soak when it is over or the probe has failed for too long."""
         now, policy = self.clock(), order["policy"]
         if self.state["result"] is None:
             self.state["result"] = ""

@@ -1,4 +1,4 @@
-"""One host without a server: content to fetch, orders, and the agent's order runs on a real disk."""
+"""One host without a server: content, orders, and the agent's order runs on a real disk."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def test_brings_a_release_to_a_directory_and_converges(start_agent: MOOR) -> Non
     assert stat.S_IMODE(agent_process.state.stat().st_mode) == 0o700
 
 
-def test_goes_back_from_a_release_that_fails_its_probe(start_agent: MOOR) -> None:
+def test_rolls_back_a_release_that_fails_its_probe(start_agent: MOOR) -> None:
     fleet_server, agent_process = start_agent("good one", "bad two")
     agent_process.start()
     good = fleet_server.reaches(fleet_server.promote("web.1"), "web-1", HostState.CONVERGED)
@@ -71,7 +71,7 @@ def test_goes_back_from_a_release_that_fails_its_probe(start_agent: MOOR) -> Non
     assert fleet_server.installation.reads.find(key, Quarantined) is not None
 
 
-def test_resumes_in_its_soak_after_it_was_killed(start_agent: MOOR) -> None:
+def test_resumes_the_soak_after_a_kill(start_agent: MOOR) -> None:
     fleet_server, agent_process = start_agent("good one", soak_seconds=3)
     agent_process.start()
     rollout_id = fleet_server.promote("web.1")
@@ -84,7 +84,7 @@ def test_resumes_in_its_soak_after_it_was_killed(start_agent: MOOR) -> None:
     assert agent_process.text == "good one"
 
 
-def test_resumes_an_activation_after_it_was_killed(start_agent: MOOR, tmp_path: Path) -> None:
+def test_resumes_an_activation_after_a_kill(start_agent: MOOR, tmp_path: Path) -> None:
     """The activation program of the killed agent ends before the new agent runs it again."""
     go, ran = tmp_path / "go", tmp_path / "ran"
     script = (
@@ -111,7 +111,7 @@ def test_resumes_an_activation_after_it_was_killed(start_agent: MOOR, tmp_path: 
     assert ran.read_text() == "begun\nbegun\ndone\n"
 
 
-def test_works_while_the_server_is_away_and_says_it_later(start_agent: MOOR) -> None:
+def test_works_while_the_server_is_down_and_reports_later(start_agent: MOOR) -> None:
     fleet_server, agent_process = start_agent(
         "good one", "bad two", soak_seconds=0, sustained_failure_seconds=3
     )
@@ -122,7 +122,7 @@ def test_works_while_the_server_is_away_and_says_it_later(start_agent: MOOR) -> 
     until(lambda: agent_process.text == "bad two", "the second release runs")
 
     fleet_server.close()
-    until(lambda: agent_process.text == "good one", "it goes back without the server")
+    until(lambda: agent_process.text == "good one", "it rolls back without the server")
     agent_process.kill()
     agent_process.start()
     time.sleep(1)  # the server does not answer: the agent must not give up
@@ -133,7 +133,7 @@ def test_works_while_the_server_is_away_and_says_it_later(start_agent: MOOR) -> 
     assert record.failure == "probes"
 
 
-def test_d22_a_report_that_nobody_will_ever_take_blocks_no_other(start_agent: MOOR) -> None:
+def test_d22_a_report_that_is_always_refused_blocks_no_other(start_agent: MOOR) -> None:
     fleet_server, agent_process = start_agent("good one")
     agent_process.start()
     until(lambda: "works for" in agent_process.log, "it is enrolled")
@@ -153,16 +153,14 @@ def test_d22_a_report_that_nobody_will_ever_take_blocks_no_other(start_agent: MO
 
 
 @pytest.mark.parametrize("stop", ["freeze", "hold"])
-def test_drops_an_order_that_is_stopped_and_is_handed_it_again(
-    start_agent: MOOR, stop: str
-) -> None:
+def test_drops_an_order_during_a_stop_and_gets_it_again(start_agent: MOOR, stop: str) -> None:
     """The order was sent before the stop began. The agent drops it and can take other orders."""
     fleet_server, agent_process = start_agent("good one")
     agent_process.start()
     until(lambda: "works for" in agent_process.log, "it is enrolled")
     assert agent_process.stop() == 0
     waiters = fleet_server.served.application.parts[OrderWaiters]
-    until(lambda: waiters.count == 0, "its poll is over: it takes no order")
+    until(lambda: waiters.count == 0, "its poll has ended: it takes no order")
     rollout_id = fleet_server.promote("web.1")
     fleet_server.reaches(rollout_id, "web-1", HostState.PENDING)
     order = fleet_server.installation.deliveries.poll("web-1")
@@ -195,10 +193,10 @@ def test_drops_an_order_that_is_stopped_and_is_handed_it_again(
     assert operator.post(ended, json={"reason": "over"}).is_success
 
     record = fleet_server.reaches(rollout_id, "web-1", HostState.CONVERGED)
-    assert (record.attempt, agent_process.text) == (2, "good one"), "the order was taken back"
+    assert (record.attempt, agent_process.text) == (2, "good one"), "the order was withdrawn"
 
 
-def test_d26_tells_the_server_of_a_deferral(start_agent: MOOR) -> None:
+def test_d26_reports_a_deferral(start_agent: MOOR) -> None:
     script = "import sys; print('kernel', file=sys.stderr); sys.exit(75)"
     command = [sys.executable, "-c", script]
     fleet_server, agent_process = start_agent(
@@ -211,7 +209,7 @@ def test_d26_tells_the_server_of_a_deferral(start_agent: MOOR) -> None:
     assert record.last_event_seq == 3
 
 
-def test_d25_returns_to_what_ran_and_not_to_what_failed(start_agent: MOOR) -> None:
+def test_d25_rolls_back_to_what_ran_and_not_to_what_failed(start_agent: MOOR) -> None:
     fleet_server, agent_process = start_agent("good one", "bad two", "bad three")
     agent_process.start()
     good = fleet_server.reaches(fleet_server.promote("web.1"), "web-1", HostState.CONVERGED)
@@ -224,7 +222,7 @@ def test_d25_returns_to_what_ran_and_not_to_what_failed(start_agent: MOOR) -> No
     assert agent_process.text == "good one"
 
 
-def test_does_not_call_a_host_regressed_that_goes_on_to_the_next_release(start_agent: MOOR) -> None:
+def test_a_host_that_takes_the_next_release_has_not_regressed(start_agent: MOOR) -> None:
     """Heartbeats report what runs at all times, also while the next release soaks."""
     fleet_server, agent_process = start_agent("good one", "good two", soak_seconds=3)
     agent_process.start()
@@ -238,7 +236,7 @@ def test_does_not_call_a_host_regressed_that_goes_on_to_the_next_release(start_a
     assert before.regressed_at is None
 
 
-def test_stops_at_once_when_it_is_told_to(start_agent: MOOR) -> None:
+def test_stops_at_once_on_a_signal(start_agent: MOOR) -> None:
     fleet_server, agent_process = start_agent("good one", soak_seconds=60)
     agent_process.start()
     rollout_id = fleet_server.promote("web.1")
@@ -248,18 +246,18 @@ def test_stops_at_once_when_it_is_told_to(start_agent: MOOR) -> None:
     assert "Traceback" not in agent_process.log
 
 
-def test_waits_for_a_server_that_is_away_at_the_first_start(start_agent: MOOR) -> None:
+def test_waits_for_a_server_that_is_down_at_the_first_start(start_agent: MOOR) -> None:
     fleet_server, agent_process = start_agent("good one")
     fleet_server.close()
     agent_process.start(enrolls=False)
-    until(lambda: "not enrolled yet" in agent_process.log, "it asks")
+    until(lambda: "not enrolled yet" in agent_process.log, "it tries to enroll")
 
     fleet_server.open()
 
     until(lambda: agent_process.is_enrolled, "it is enrolled", lambda: agent_process.log)
 
 
-def test_lets_one_agent_work_on_a_host(start_agent: MOOR) -> None:
+def test_only_one_agent_works_on_a_host(start_agent: MOOR) -> None:
     _, agent_process = start_agent("good one")
     agent_process.start()
     until(lambda: "works for" in agent_process.log, "it works")

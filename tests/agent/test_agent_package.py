@@ -47,7 +47,7 @@ def declared(file: Path) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python of an environment with the built package and its requirements, and nothing else."""
+    """The Python of an environment with only the built package and its requirements."""
     home = tmp_path_factory.mktemp("alone")
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(home / "dist")]
     built = subprocess.run(build, cwd=PACKAGE, capture_output=True, text=True, check=False)
@@ -78,7 +78,7 @@ def run(python: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_it_asks_for_what_the_server_asks_for_and_for_less() -> None:
+def test_requires_a_part_of_what_the_server_requires() -> None:
     ours, servers = declared(PACKAGE / "pyproject.toml"), declared(ROOT / "pyproject.toml")
 
     assert ours.items() <= servers.items()
@@ -90,7 +90,7 @@ def test_it_asks_for_what_the_server_asks_for_and_for_less() -> None:
     assert said - {"typing-extensions"} == needed(list(ours)) - {"typing-extensions"}
 
 
-def test_its_program_starts_without_the_server(python: Path) -> None:
+def test_starts_without_the_server_package(python: Path) -> None:
     program = (
         "import sys; from importlib.metadata import entry_points;"
         "(found,) = entry_points(group='console_scripts', name='tidegate-agent');"
@@ -114,7 +114,7 @@ def test_its_program_starts_without_the_server(python: Path) -> None:
     assert "tidegate-agent --config" in dry.stdout
 
 
-def test_it_holds_every_module_that_the_agent_imports_and_no_room_of_the_server(
+def test_contains_every_module_that_the_agent_imports_and_none_of_the_server(
     python: Path,
 ) -> None:
     walk = (
@@ -132,7 +132,7 @@ def test_it_holds_every_module_that_the_agent_imports_and_no_room_of_the_server(
     assert "ModuleNotFoundError" in server.stderr
 
 
-def test_it_works_for_a_real_server(python: Path, tmp_path: Path) -> None:
+def test_works_with_a_real_server(python: Path, tmp_path: Path) -> None:
     server = FleetServer(tmp_path, "good")
     host = AgentProcess(server, "web-09")
     host.program = (str(python), "-m", "tidegate.agent.program")

@@ -44,7 +44,7 @@ def clock_of(served: Served) -> ManualClock:
     return served.installation.clock
 
 
-def test_is_known_by_a_key_that_was_made_on_the_host(client: AgentClient, tmp_path: Path) -> None:
+def test_enrolls_with_a_key_that_was_made_on_the_host(client: AgentClient, tmp_path: Path) -> None:
     state = tmp_path / "agent"
 
     known = identity.load_enrollment(state)
@@ -56,7 +56,7 @@ def test_is_known_by_a_key_that_was_made_on_the_host(client: AgentClient, tmp_pa
     assert client.heartbeat("1", {}).last_accepted_seq == {}
 
 
-def test_renews_its_session_before_it_is_over(client: AgentClient, served: Served) -> None:
+def test_renews_its_session_before_it_expires(client: AgentClient, served: Served) -> None:
     client.heartbeat("1", {})
     first = client._session
     clock_of(served).advance(timedelta(minutes=11))
@@ -69,7 +69,7 @@ def test_renews_its_session_before_it_is_over(client: AgentClient, served: Serve
     assert client._session is not first
 
 
-def test_opens_a_new_session_when_the_server_says_that_it_is_over(
+def test_opens_a_new_session_when_the_server_has_ended_it(
     client: AgentClient, served: Served
 ) -> None:
     client.heartbeat("1", {})
@@ -85,7 +85,7 @@ def test_opens_a_new_session_when_the_server_says_that_it_is_over(
     assert client.heartbeat("1", {}).received_at == clock_of(served)()
 
 
-def test_is_told_when_its_key_counts_no_more(client: AgentClient, served: Served) -> None:
+def test_reports_that_its_key_was_revoked(client: AgentClient, served: Served) -> None:
     client.heartbeat("1", {})
     answer = served.everything().post(
         f"/v1/hosts/{HOST}/revoke",
@@ -100,7 +100,7 @@ def test_is_told_when_its_key_counts_no_more(client: AgentClient, served: Served
     assert refused.value.status in (401, 403)
 
 
-def test_takes_a_token_once(client: AgentClient, served: Served, tmp_path: Path) -> None:
+def test_uses_a_token_once(client: AgentClient, served: Served, tmp_path: Path) -> None:
     made = served.installation.enrollment.make_token("t2", "web-2", None, Meta(actor=ADMIN))
     other = AgentClient(
         served.url, identity.load_or_create_key(tmp_path), served.installation.clock
@@ -112,7 +112,7 @@ def test_takes_a_token_once(client: AgentClient, served: Served, tmp_path: Path)
     other.close()
 
 
-def test_knows_a_server_that_is_not_there(tmp_path: Path) -> None:
+def test_reports_a_server_that_is_not_there(tmp_path: Path) -> None:
     client = AgentClient(
         "http://127.0.0.1:1", identity.load_or_create_key(tmp_path), lambda: T0, HOST
     )
@@ -146,7 +146,9 @@ def page(request: pytest.FixtureRequest) -> Iterator[str]:
     server.server_close()
 
 
-def test_takes_no_page_of_a_proxy_for_a_word_of_the_server(page: str, tmp_path: Path) -> None:
+def test_does_not_take_a_page_of_a_proxy_for_a_response_of_the_server(
+    page: str, tmp_path: Path
+) -> None:
     """Otherwise a proxy's 404 would make the agent drop its reports."""
     client = AgentClient(page, identity.load_or_create_key(tmp_path), lambda: T0, HOST)
 
@@ -158,7 +160,7 @@ def test_takes_no_page_of_a_proxy_for_a_word_of_the_server(page: str, tmp_path: 
 # ── the state directory ──
 
 
-def test_lets_nobody_else_read_the_state(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_the_state(tmp_path: Path) -> None:
     tmp_path.chmod(0o755)
 
     with (
@@ -168,7 +170,7 @@ def test_lets_nobody_else_read_the_state(tmp_path: Path) -> None:
         pass
 
 
-def test_holds_the_state_for_itself(tmp_path: Path) -> None:
+def test_locks_the_state_directory(tmp_path: Path) -> None:
     state = tmp_path / "new" / "state"
     with (
         identity.lock_state_directory(state),

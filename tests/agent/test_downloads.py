@@ -53,7 +53,7 @@ def incoming(place: Path) -> Path:
     return found
 
 
-def test_asks_for_the_rest_alone(tmp_path: Path) -> None:
+def test_resumes_with_the_missing_bytes_only(tmp_path: Path) -> None:
     source = Breaking(CUT, 0, 1_000)
     for _ in range(3):
         with pytest.raises(ServerAway):
@@ -65,7 +65,7 @@ def test_asks_for_the_rest_alone(tmp_path: Path) -> None:
     assert source.starts == [0, CUT, CUT, CUT + 1_000, 0]
 
 
-def test_takes_up_a_download_after_the_agent_was_killed(tmp_path: Path) -> None:
+def test_resumes_a_download_after_the_agent_was_killed(tmp_path: Path) -> None:
     with pytest.raises(ServerAway):
         provide(CLOSURE, "/new", tmp_path, Breaking(CUT))
 
@@ -76,7 +76,7 @@ def test_takes_up_a_download_after_the_agent_was_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"x", bytes(CUT), BIG + b"more", BIG[:-1] + b"x"], ids=len)
-def test_fetches_all_of_it_again_where_what_lay_there_is_something_else(
+def test_fetches_everything_again_if_the_partial_file_has_other_bytes(
     tmp_path: Path, damage: bytes
 ) -> None:
     with pytest.raises(ServerAway):
@@ -88,7 +88,7 @@ def test_fetches_all_of_it_again_where_what_lay_there_is_something_else(
     assert (found / "big.bin").read_bytes() == BIG
 
 
-def test_leaves_nothing_of_a_file_that_is_another(tmp_path: Path) -> None:
+def test_leaves_nothing_of_a_file_with_the_wrong_digest(tmp_path: Path) -> None:
     class Lying(ContentSource):
         def body(self, content: str, hashed: str) -> bytes:
             return b"x" * len(super().body(content, hashed))
@@ -99,7 +99,7 @@ def test_leaves_nothing_of_a_file_that_is_another(tmp_path: Path) -> None:
     assert not (incoming(tmp_path) / "big.bin").exists()
 
 
-def test_writes_through_no_link_that_lies_where_a_file_shall_be(tmp_path: Path) -> None:
+def test_writes_through_no_link_in_the_place_of_a_file(tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("of somebody else")
     place = tmp_path / "place"
@@ -119,7 +119,7 @@ def test_writes_through_no_link_that_lies_where_a_file_shall_be(tmp_path: Path) 
 
 
 class Ranged(BaseHTTPRequestHandler):
-    """Serves BIG in one of several ways: correctly, without ranges, with another range, or cut off."""
+    """Serves BIG correctly, without ranges, with another range than asked for, or cut off."""
 
     how: str
     wanted: list[str | None]
@@ -168,7 +168,7 @@ def client_of(url: str, tmp_path: Path) -> AgentClient:
 
 @pytest.mark.parametrize("how", ["honest", "whole"])
 @pytest.mark.parametrize("start", [0, 1, PIECE_BYTES, CUT, len(BIG) - 1])
-def test_gets_the_rest_also_from_a_server_that_sends_all(
+def test_resumes_also_with_a_server_that_ignores_ranges(
     tmp_path: Path, how: str, start: int
 ) -> None:
     found = bytearray()
@@ -179,7 +179,7 @@ def test_gets_the_rest_also_from_a_server_that_sends_all(
     assert asked == [f"bytes={start}-" if start else None]
 
 
-def test_takes_no_other_part_than_it_asked_for(tmp_path: Path) -> None:
+def test_refuses_another_range_than_it_asked_for(tmp_path: Path) -> None:
     found = bytearray()
     with serve("shifted") as (url, _), pytest.raises(ServerAway):
         client_of(url, tmp_path).file("/r", "ab" * 32, len(BIG), found.extend, CUT)
@@ -187,7 +187,7 @@ def test_takes_no_other_part_than_it_asked_for(tmp_path: Path) -> None:
     assert not found
 
 
-def test_keeps_what_came_before_a_connection_broke(tmp_path: Path) -> None:
+def test_keeps_the_bytes_from_before_a_broken_connection(tmp_path: Path) -> None:
     found = bytearray()
     with serve("cut") as (url, _), pytest.raises(ServerAway):
         client_of(url, tmp_path).file("/r", "ab" * 32, len(BIG), found.extend)
@@ -195,6 +195,6 @@ def test_keeps_what_came_before_a_connection_broke(tmp_path: Path) -> None:
     assert bytes(found) == BIG[:CUT]
 
 
-def test_takes_no_more_than_the_whole_has(tmp_path: Path) -> None:
+def test_reads_no_more_bytes_than_the_file_has(tmp_path: Path) -> None:
     with serve("honest") as (url, _), pytest.raises(ContentMismatch):
         client_of(url, tmp_path).file("/r", "ab" * 32, CUT + 10, bytearray().extend, CUT)

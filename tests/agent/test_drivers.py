@@ -58,7 +58,7 @@ def contents(directory: Path) -> dict[str, bytes]:
 # ── content ──
 
 
-def test_lays_down_exactly_what_the_digest_names(
+def test_installs_exactly_what_the_digest_names(
     tmp_path: Path, content_source: ContentSource
 ) -> None:
     found = provide(closure_of(NEW), "/new", tmp_path, content_source)
@@ -76,7 +76,7 @@ def test_refuses_content_of_another_digest_and_leaves_nothing(tmp_path: Path) ->
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 
 
-def test_refuses_a_file_that_is_not_what_its_listing_says(tmp_path: Path) -> None:
+def test_refuses_a_file_that_differs_from_its_listing(tmp_path: Path) -> None:
     class Swapped(ContentSource):
         def body(self, content: str, hashed: str) -> bytes:
             return super().body(content, hashed) + b"!"
@@ -104,7 +104,7 @@ OUTSIDE = ["../out.txt", "/etc/x", "a//b", "a/./b", "a/../../b", "nul\0", "a\nb"
 
 
 @pytest.mark.parametrize("path", OUTSIDE)
-def test_takes_no_path_that_the_server_would_refuse(tmp_path: Path, path: str) -> None:
+def test_refuses_every_path_that_the_server_refuses(tmp_path: Path, path: str) -> None:
     files = (File(path, X, 1),)
     place = tmp_path / "place"
 
@@ -115,7 +115,7 @@ def test_takes_no_path_that_the_server_would_refuse(tmp_path: Path, path: str) -
 
 
 @pytest.mark.parametrize("paths", [("a", "a"), ("a", "a/b"), ("caf\u00e9", "cafe\u0301")])
-def test_takes_no_paths_that_cannot_be_together(tmp_path: Path, paths: tuple[str, str]) -> None:
+def test_refuses_paths_that_contradict_each_other(tmp_path: Path, paths: tuple[str, str]) -> None:
     files = tuple(File(path, X, 1) for path in paths)
 
     with pytest.raises(ContentMismatch, match="another file has this path"):
@@ -179,7 +179,7 @@ def test_installs_no_program_that_was_approved_as_a_plain_file(
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o600])
-def test_mends_a_program_that_somebody_made_a_plain_file(
+def test_repairs_a_program_that_lost_its_executable_bit(
     tmp_path: Path, content_source: ContentSource, mode: int
 ) -> None:
     content_source.executables = PROGRAMS
@@ -190,7 +190,7 @@ def test_mends_a_program_that_somebody_made_a_plain_file(
 
 
 @pytest.mark.parametrize("name", ["a\nb", "n\udcffn"])
-def test_fetches_again_where_somebody_put_a_file_that_no_release_has(
+def test_fetches_again_if_the_directory_has_a_foreign_file(
     tmp_path: Path, content_source: ContentSource, name: str
 ) -> None:
     found = provide(closure_of(NEW), "/new", tmp_path, content_source)
@@ -199,7 +199,7 @@ def test_fetches_again_where_somebody_put_a_file_that_no_release_has(
     assert contents(provide(closure_of(NEW), "/new", tmp_path, content_source)) == NEW
 
 
-def test_takes_up_a_fetch_that_was_cut_off(tmp_path: Path) -> None:
+def test_resumes_an_interrupted_fetch(tmp_path: Path) -> None:
     class Breaking(ContentSource):
         def file(
             self,
@@ -224,7 +224,7 @@ def test_takes_up_a_fetch_that_was_cut_off(tmp_path: Path) -> None:
     assert content_source.asked - asked == 2, "the listing, and the one file that was missing"
 
 
-def test_fetches_again_what_somebody_changed(tmp_path: Path, content_source: ContentSource) -> None:
+def test_fetches_a_changed_file_again(tmp_path: Path, content_source: ContentSource) -> None:
     found = provide(closure_of(NEW), "/new", tmp_path, content_source)
     (found / "app.txt").write_text("changed")
 
@@ -249,7 +249,7 @@ def test_swaps_the_link_and_keeps_what_ran_before(
     assert len(list((root / "releases").iterdir())) == 2
 
 
-def test_goes_back_without_the_server(root: Path, content_source: ContentSource) -> None:
+def test_rolls_back_without_the_server(root: Path, content_source: ContentSource) -> None:
     driver = SymlinkDriver(root, content_source)
     driver.switch(TO_OLD)
     driver.switch(TO_NEW)
@@ -261,7 +261,7 @@ def test_goes_back_without_the_server(root: Path, content_source: ContentSource)
     assert driver.current() == closure_of(OLD)
 
 
-def test_says_so_when_there_is_no_way_back(root: Path, content_source: ContentSource) -> None:
+def test_reports_that_no_rollback_is_possible(root: Path, content_source: ContentSource) -> None:
     driver = SymlinkDriver(root, content_source)
 
     outcome = driver.switch(BACK)
@@ -284,7 +284,7 @@ def test_switches_nothing_when_the_content_is_wrong(
     assert driver.current() == closure_of(OLD)
 
 
-def test_leaves_a_directory_alone_that_stands_where_the_link_goes(
+def test_does_not_replace_a_directory_in_the_place_of_the_link(
     root: Path, content_source: ContentSource
 ) -> None:
     (root / "current").mkdir()
@@ -296,7 +296,7 @@ def test_leaves_a_directory_alone_that_stands_where_the_link_goes(
     assert (root / "current" / "precious").read_text() == "x"
 
 
-def test_shows_readers_the_old_or_the_new_and_never_none(
+def test_readers_see_the_old_or_the_new_content_at_all_times(
     root: Path, content_source: ContentSource
 ) -> None:
     driver = SymlinkDriver(root, content_source)
@@ -319,7 +319,7 @@ def test_shows_readers_the_old_or_the_new_and_never_none(
     assert seen <= {b"one", b"two"}
 
 
-def test_removes_what_nobody_goes_back_to(root: Path) -> None:
+def test_removes_content_that_no_rollback_needs(root: Path) -> None:
     content_source = ContentSource(old=OLD, new=NEW, third={"app.txt": b"three"})
     driver = SymlinkDriver(root, content_source)
     driver.switch(TO_OLD)
@@ -346,7 +346,7 @@ def command(
     return CommandDriver(CHANNEL, channel, state, RunningArtifacts(state), content_source)
 
 
-def test_tells_a_program_what_to_run_and_what_ran(
+def test_passes_a_program_what_to_run_and_what_ran(
     tmp_path: Path, content_source: ContentSource, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TIDEGATE_AGENT_TOKEN", "secret")
@@ -367,7 +367,7 @@ def test_tells_a_program_what_to_run_and_what_ran(
     assert driver.current() == closure_of(NEW)
 
 
-def test_says_how_a_program_failed(tmp_path: Path, content_source: ContentSource) -> None:
+def test_reports_how_a_program_failed(tmp_path: Path, content_source: ContentSource) -> None:
     driver = command(
         tmp_path, content_source, "import sys; sys.exit('it does not start; $(reboot)')"
     )
@@ -395,7 +395,7 @@ def test_kills_a_program_that_takes_too_long_with_its_children(
     assert _ends(int(pids.read_text()))
 
 
-def test_hears_from_a_program_that_a_reboot_is_needed(
+def test_learns_from_a_program_that_a_reboot_is_needed(
     tmp_path: Path, content_source: ContentSource
 ) -> None:
     script = "import sys; print('kernel', file=sys.stderr); sys.exit(75)"

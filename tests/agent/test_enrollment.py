@@ -100,7 +100,7 @@ def test_a_join_token_enrolls_new_hosts_and_takes_no_name_that_exists(
     assert "all of its 2 hosts" in third.log
 
 
-def test_a_re_imaged_host_comes_back_under_its_name_and_the_old_key_ends(
+def test_a_re_imaged_host_enrolls_under_its_name_and_the_old_key_ends(
     server: FleetServer, make: Make
 ) -> None:
     host = make("web-31")
@@ -122,7 +122,7 @@ def test_a_re_imaged_host_comes_back_under_its_name_and_the_old_key_ends(
     again = post(server, "/v1/hosts/web-31/re-enroll", reason="new disk")
     host.take_token(again["token"])
     host.start()
-    until(lambda: host_of(server, "web-31").public_key != old_key, "the new key counts")
+    until(lambda: host_of(server, "web-31").public_key != old_key, "the new key is valid")
     assert host_of(server, "web-31").replaced_key == old_key
     server.reaches(server.promote("web.2"), "web-31", HostState.CONVERGED)
     assert host.text == "good 2"

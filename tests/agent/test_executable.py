@@ -53,7 +53,9 @@ def fleet_server(tmp_path: Path) -> Iterator[FleetServer]:
 
 
 @pytest.mark.parametrize("driver", DRIVERS)
-def test_a_program_arrives_as_a_program_on_the_host(fleet_server: FleetServer, driver: str) -> None:
+def test_an_executable_file_is_executable_on_the_host(
+    fleet_server: FleetServer, driver: str
+) -> None:
     author = person(fleet_server, "ada", Role.AUTHOR)
     approver = person(fleet_server, "bo", Role.APPROVER)
     place = author.home / "site"
@@ -86,7 +88,7 @@ def test_a_program_arrives_as_a_program_on_the_host(fleet_server: FleetServer, d
     assert not mode(again / "app.txt") & 0o111
 
 
-def test_a_file_that_became_a_program_is_a_change_that_people_see(
+def test_a_file_that_became_executable_is_shown_as_a_change(
     fleet_server: FleetServer,
 ) -> None:
     author = person(fleet_server, "ada", Role.AUTHOR)

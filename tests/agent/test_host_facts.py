@@ -16,7 +16,7 @@ from tidegate.kernel.model import Meta
 _META = Meta(actor="host_web-09")
 
 
-def test_reads_what_this_machine_is() -> None:
+def test_reads_the_facts_of_this_machine() -> None:
     facts = read_host_facts()
 
     assert facts.os
@@ -26,7 +26,7 @@ def test_reads_what_this_machine_is() -> None:
     assert not [text for text in facts.addresses if ip_address(text).is_loopback]
 
 
-def test_an_agent_says_it_at_its_start_and_again_if_the_server_has_it_not(tmp_path: Path) -> None:
+def test_sends_facts_at_the_start_and_again_if_the_server_lacks_them(tmp_path: Path) -> None:
     server = FleetServer(tmp_path, "good")
     host = AgentProcess(server, "web-09")
 
@@ -47,7 +47,7 @@ def test_an_agent_says_it_at_its_start_and_again_if_the_server_has_it_not(tmp_pa
         forgotten = Liveness(host_id="web-09", last_seen_at=row.last_seen_at)
         server.installation.records(_META).save("host_liveness", "web-09", forgotten)
 
-        until(has_facts, "the agent says them again", said)
+        until(has_facts, "the agent sends them again", said)
     finally:
         host.end()
         server.close()

@@ -89,7 +89,7 @@ BODIES = [
 
 @pytest.mark.parametrize("behaviour", BODIES, ids=lambda behaviour: behaviour.__name__)
 @pytest.mark.parametrize("call", ["heartbeat", "dispatch", "manifest"])
-def test_a_hostile_answer_ends_and_costs_little(
+def test_a_hostile_response_ends_and_costs_little(
     tmp_path: Path, behaviour: Behaviour, call: str
 ) -> None:
     ended, grown = run(behaviour, call, tmp_path)

@@ -68,7 +68,7 @@ def test_writes_settings_that_load_and_a_unit_that_starts_the_agent(tmp_path: Pa
     assert unit["Service"]["ReadWritePaths"] == str(tmp_path / "web")
 
 
-def test_a_second_time_changes_nothing_and_a_changed_setting_only_the_unit(tmp_path: Path) -> None:
+def test_a_second_run_changes_nothing_and_a_new_option_only_the_unit(tmp_path: Path) -> None:
     apply_install(plan_install(request(tmp_path)))
 
     again = plan_install(request(tmp_path, server="", channels=()))
@@ -84,9 +84,7 @@ def test_a_second_time_changes_nothing_and_a_changed_setting_only_the_unit(tmp_p
 
 
 @pytest.mark.parametrize("word", ["cache", "a b", "100%", 'say "x"', "back\\slash"])
-def test_a_second_time_keeps_the_user_and_the_further_directories(
-    tmp_path: Path, word: str
-) -> None:
+def test_a_second_run_keeps_the_user_and_the_extra_directories(tmp_path: Path, word: str) -> None:
     further = (str(tmp_path / word), "/srv/further")
     apply_install(plan_install(request(tmp_path, run_as="web", writable=further)))
 
@@ -102,10 +100,10 @@ def test_a_second_time_keeps_the_user_and_the_further_directories(
     config.write_text(config.read_text().replace(f"{tmp_path}/web", "/srv/moved"))
     moved = plan_install(request(tmp_path)).files[1].content
     assert "User=web\n" in moved
-    assert f"{tmp_path}/web" not in moved, "what a channel had is not kept"
+    assert f"{tmp_path}/web" not in moved, "the old options of a channel are not kept"
 
 
-def test_what_a_second_time_says_takes_the_place_of_what_was(tmp_path: Path) -> None:
+def test_options_of_a_second_run_replace_the_earlier_ones(tmp_path: Path) -> None:
     apply_install(plan_install(request(tmp_path, run_as="web", writable=("/srv/old",))))
 
     other = plan_install(request(tmp_path, run_as="db", writable=("/srv/new",)))
@@ -118,7 +116,7 @@ def test_what_a_second_time_says_takes_the_place_of_what_was(tmp_path: Path) -> 
     assert root.files[1].content == render_unit(request(tmp_path), [str(tmp_path / "web")], None)
 
 
-def test_says_what_is_missing_and_replaces_no_unit_of_somebody_else(tmp_path: Path) -> None:
+def test_names_what_is_missing_and_replaces_no_foreign_unit(tmp_path: Path) -> None:
     with pytest.raises(InstallRefused, match="say --server URL and --channel NAME=DIR"):
         plan_install(request(tmp_path, server="", channels=()))
     unit = tmp_path / "units/tidegate-agent.service"
@@ -132,7 +130,7 @@ def test_says_what_is_missing_and_replaces_no_unit_of_somebody_else(tmp_path: Pa
         plan_install(request(tmp_path))
 
 
-def test_names_next_what_must_be_done_by_hand(tmp_path: Path) -> None:
+def test_prints_the_steps_that_remain(tmp_path: Path) -> None:
     plan = plan_install(request(tmp_path))
 
     assert plan.next[0] == f"mkdir -p {tmp_path}/web"
@@ -149,7 +147,7 @@ def test_names_next_what_must_be_done_by_hand(tmp_path: Path) -> None:
     assert "systemctl --user enable --now tidegate-agent.service" in mine.next
 
 
-def test_the_next_commands_make_things_the_users_of_the_service(tmp_path: Path) -> None:
+def test_the_next_commands_give_the_files_to_the_user_of_the_service(tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     asked = request(
         tmp_path,
@@ -169,7 +167,7 @@ def test_the_next_commands_make_things_the_users_of_the_service(tmp_path: Path) 
     assert plan_install(request(tmp_path)).next == plan.next
 
 
-def test_the_next_commands_make_a_state_directory_that_the_settings_name(tmp_path: Path) -> None:
+def test_the_next_commands_create_the_state_directory_of_the_settings(tmp_path: Path) -> None:
     apply_install(plan_install(request(tmp_path)))
     config = tmp_path / "etc/agent.toml"
     config.write_text(config.read_text().replace(f"{tmp_path}/state", f"{tmp_path}/other"))
@@ -182,7 +180,7 @@ def test_the_next_commands_make_a_state_directory_that_the_settings_name(tmp_pat
 
 
 @pytest.mark.parametrize("word", ["a b", "100%", 'say "x"', "a$b", "back\\slash"])
-def test_paths_mean_themselves_in_the_unit_and_in_the_settings(tmp_path: Path, word: str) -> None:
+def test_paths_are_escaped_in_the_unit_and_in_the_settings(tmp_path: Path, word: str) -> None:
     odd = tmp_path / word
     apply_install(plan_install(request(odd)))
 
@@ -190,7 +188,7 @@ def test_paths_mean_themselves_in_the_unit_and_in_the_settings(tmp_path: Path, w
     verify(odd / "units/tidegate-agent.service")
 
 
-def test_the_unit_in_packaging_is_what_the_command_writes() -> None:
+def test_the_unit_in_packaging_equals_the_written_one() -> None:
     asked = InstallRequest(
         program=PROGRAM,
         places=system_places(),
@@ -207,7 +205,7 @@ def test_the_unit_in_packaging_is_what_the_command_writes() -> None:
 
 
 @pytest.mark.parametrize("is_user", [False, True], ids=["system", "user"])
-def test_systemd_takes_the_unit(tmp_path: Path, is_user: bool) -> None:
+def test_systemd_accepts_the_unit(tmp_path: Path, is_user: bool) -> None:
     where = user_places(tmp_path) if is_user else places(tmp_path)
     asked = InstallRequest(
         program=("/bin/true",),
@@ -227,9 +225,7 @@ def verify(unit: Path) -> None:
     if analyze is None:
         parsed(unit.read_text())
         return
-    text = unit.read_text().replace(
-        PROGRAM[0], "/bin/true"
-    )  # systemd checks that the program exists
+    text = unit.read_text().replace(PROGRAM[0], "/bin/true")  # must exist: systemd checks it
     unit.write_text(text)
     ran = subprocess.run(
         [analyze, "verify", "--man=no", "--recursive-errors=no", str(unit)],
@@ -254,7 +250,7 @@ def test_the_command_prints_and_writes_nothing_with_dry_run(tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_command_writes_and_says_so(tmp_path: Path) -> None:
+def test_the_command_writes_and_reports_it(tmp_path: Path) -> None:
     first = run(tmp_path, "--user", "--server", "https://t.example", "--channel", "web=/w")
     again = run(tmp_path, "--user")
     wrong = run(tmp_path, "--user", "--channel", "web")
@@ -268,7 +264,7 @@ def test_the_command_writes_and_says_so(tmp_path: Path) -> None:
     assert "[agent_install_refused]" in wrong.stderr
 
 
-def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_names_a_path_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "etc").write_text("a file is in the way")
 
     with pytest.raises(InstallRefused, match=r"agent\.toml cannot be written: .*--user"):
@@ -287,7 +283,7 @@ def run(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_the_report_says_what_it_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_report_names_what_was_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(install, "default_places", lambda is_user: places(tmp_path))
     apply_install(plan_install(request(tmp_path, run_as="web")))
 

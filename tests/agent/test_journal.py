@@ -29,7 +29,7 @@ many(Path(sys.argv[1]))
 """
 
 
-def test_has_everything_again_after_it_was_closed(tmp_path: Path) -> None:
+def test_restores_everything_after_it_was_closed(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.append(TwinLine(twin(), "/new"), acknowledged(twin()))
     journal.append(started(journal.twins[ROLLOUT]))
@@ -58,7 +58,7 @@ def test_keeps_a_report_until_it_is_confirmed(tmp_path: Path) -> None:
     assert not again.is_acknowledgement_pending(ROLLOUT)
 
 
-def test_drops_only_the_rollout_that_was_given_up(tmp_path: Path) -> None:
+def test_drops_only_the_abandoned_rollout(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     other = twin("api@api.1")
     journal.append(TwinLine(twin(), "/new"), acknowledged(twin()))
@@ -72,7 +72,7 @@ def test_drops_only_the_rollout_that_was_given_up(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", [1, 9, 40, 200])
-def test_cuts_off_a_last_line_that_was_torn(tmp_path: Path, torn: int) -> None:
+def test_drops_a_torn_last_line(tmp_path: Path, torn: int) -> None:
     journal = Journal(tmp_path)
     journal.append(TwinLine(twin(), "/new"), acknowledged(twin()))
     journal.append(started(journal.twins[ROLLOUT]))
@@ -88,7 +88,7 @@ def test_cuts_off_a_last_line_that_was_torn(tmp_path: Path, torn: int) -> None:
     assert [entry.event.seq for entry in Journal(tmp_path).entries] == [1, 2]
 
 
-def test_stops_at_damage_that_is_not_at_the_end(tmp_path: Path) -> None:
+def test_refuses_damage_before_the_last_line(tmp_path: Path) -> None:
     journal = Journal(tmp_path)
     journal.append(TwinLine(twin(), "/new"), acknowledged(twin()))
     journal.append(started(journal.twins[ROLLOUT]))
@@ -100,10 +100,10 @@ def test_stops_at_damage_that_is_not_at_the_end(tmp_path: Path) -> None:
 
     with pytest.raises(JournalDamaged, match="damaged at byte 0"):
         Journal(tmp_path)
-    assert path.read_bytes() == content, "nothing is thrown away"
+    assert path.read_bytes() == content, "nothing is deleted"
 
 
-def test_is_written_anew_without_what_is_over(tmp_path: Path) -> None:
+def test_is_rewritten_without_finished_entries(tmp_path: Path) -> None:
     journal = Journal(tmp_path, bytes_max=20_000)
     journal.append(TwinLine(twin(), "/new"), acknowledged(twin()))
     for _ in range(100):
@@ -120,7 +120,7 @@ def test_is_written_anew_without_what_is_over(tmp_path: Path) -> None:
     assert again.twins[ROLLOUT].state is HostState.ACTIVATING
 
 
-def test_forgets_old_passages_but_not_their_numbers(tmp_path: Path) -> None:
+def test_forgets_old_rollouts_but_not_their_numbers(tmp_path: Path) -> None:
     journal = Journal(tmp_path, bytes_max=60_000)
     for number in range(200):
         journal.append(GivenUpLine(f"web@web.{number}", None, number))
@@ -142,7 +142,7 @@ def _rejected(record: HostRecord) -> tuple[dict[str, object], HostRecord]:
 
 
 @pytest.mark.parametrize("lines", [1, 30, 300])
-def test_is_whole_after_a_kill_in_the_middle_of_appends(tmp_path: Path, lines: int) -> None:
+def test_is_complete_after_a_kill_during_appends(tmp_path: Path, lines: int) -> None:
     """Every report that the process printed as stored is on disk, in order and without a gap."""
     root = Path(__file__).parents[2]
     with subprocess.Popen(

@@ -46,7 +46,7 @@ def server(tmp_path: Path) -> Iterator[FleetServer]:
     server.close()
 
 
-def test_a_channel_updates_the_agent_and_one_that_does_not_start_is_undone(
+def test_a_channel_updates_the_agent_and_rolls_one_back_that_does_not_start(
     server: FleetServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(os.environ, "AGENT_LAUNCHER_SOON_SECONDS", "3")
@@ -72,7 +72,7 @@ def test_a_channel_updates_the_agent_and_one_that_does_not_start_is_undone(
         good = (host.root / "current").resolve()
 
         rollout = server.promote("web.3")
-        until(lambda: (host.root / "fell-back").exists(), "it goes back", lambda: host.log)
+        until(lambda: (host.root / "fell-back").exists(), "it rolls back", lambda: host.log)
         server.reaches(rollout, "web-41", HostState.REVERTED)
 
         assert (host.root / "current").resolve() == good
@@ -134,16 +134,16 @@ def launched(root: Path) -> Iterator[None]:
 
 def fall_back(root: Path) -> None:
     """Switch from a good release to one that does not start, and let the launcher roll back."""
-    until(lambda: is_up(root, GOOD), "the good one is up")
+    until(lambda: is_up(root, GOOD), "the good agent runs")
     switch(root, BAD)
-    until(lambda: (root / "fell-back").exists() and points_to(root, GOOD), "it goes back")
+    until(lambda: (root / "fell-back").exists() and points_to(root, GOOD), "it rolls back")
 
 
-def test_an_order_for_what_the_launcher_went_back_to_is_well(root: Path) -> None:
+def test_an_order_for_the_agent_after_a_rollback_passes_the_check(root: Path) -> None:
     switch(root, GOOD)
     with launched(root):
         fall_back(root)
-        until(lambda: is_up(root, GOOD), "the good one is up again")
+        until(lambda: is_up(root, GOOD), "the good agent runs again")
         assert not is_well(root), "the release that was ordered does not run"
 
         switch(root, GOOD)  # `channel rollback` orders it
@@ -151,7 +151,7 @@ def test_an_order_for_what_the_launcher_went_back_to_is_well(root: Path) -> None
         until(lambda: is_well(root), "the check passes")
 
 
-def test_what_the_launcher_went_back_to_is_not_well_until_it_is_up(root: Path) -> None:
+def test_an_agent_after_a_rollback_passes_the_check_only_once_it_runs(root: Path) -> None:
     switch(root, GOOD)
     with launched(root):
         fall_back(root)
@@ -159,7 +159,7 @@ def test_what_the_launcher_went_back_to_is_not_well_until_it_is_up(root: Path) -
     (root / "releases" / GOOD.replace(":", "-") / "start").write_text(ENDS)
     switch(root, GOOD)
     with launched(root):
-        until(lambda: not (root / "fell-back").exists(), "it knows the link is not its own")
+        until(lambda: not (root / "fell-back").exists(), "it sees that the link is not its own")
 
     assert not is_well(root)
 
@@ -168,25 +168,25 @@ def test_a_restart_of_the_launcher_forgets_nothing(root: Path) -> None:
     switch(root, GOOD)
     with launched(root):
         fall_back(root)
-        until(lambda: is_up(root, GOOD), "the good one is up again")
+        until(lambda: is_up(root, GOOD), "the good agent runs again")
     with launched(root):
-        until(lambda: is_up(root, GOOD), "the good one is up again")
+        until(lambda: is_up(root, GOOD), "the good agent runs again")
         assert not is_well(root)
     switch(root, OTHER)  # the agent did it just before it ended
     with launched(root):
         until(lambda: is_well(root), "the check passes")
         switch(root, BAD)
-        until(lambda: (root / "fell-back").exists() and points_to(root, OTHER), "it goes back")
+        until(lambda: (root / "fell-back").exists() and points_to(root, OTHER), "it rolls back")
 
 
-def test_a_switch_while_the_launcher_stops_has_a_way_back(root: Path) -> None:
+def test_a_switch_while_the_launcher_stops_can_be_rolled_back(root: Path) -> None:
     switch(root, GOOD)
     with launched(root):
-        until(lambda: is_up(root, GOOD), "the good one is up")
+        until(lambda: is_up(root, GOOD), "the good agent runs")
     switch(root, BAD)
 
     with launched(root):
-        until(lambda: (root / "fell-back").exists(), "it goes back")
+        until(lambda: (root / "fell-back").exists(), "it rolls back")
 
     assert points_to(root, GOOD)
 
@@ -194,11 +194,11 @@ def test_a_switch_while_the_launcher_stops_has_a_way_back(root: Path) -> None:
 def test_writes_what_runs_once(root: Path) -> None:
     switch(root, GOOD)
     with launched(root):
-        until(lambda: is_up(root, GOOD), "the good one is up")
+        until(lambda: is_up(root, GOOD), "the good agent runs")
         (root / "running").write_text("marked")
         switch(root, GOOD)
         (root / "fell-back").touch()
         switch(root, GOOD)
-        until(lambda: not (root / "fell-back").exists(), "it has looked again")
+        until(lambda: not (root / "fell-back").exists(), "it has checked again")
 
         assert (root / "running").read_text() == "marked"

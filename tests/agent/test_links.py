@@ -37,7 +37,7 @@ class Linked(ContentSource):
 
 
 @pytest.mark.req("OP-11", engines=None, reason="a host's disk is no engine")
-def test_makes_files_modes_and_links_as_they_were_pushed(tmp_path: Path) -> None:
+def test_creates_files_modes_and_links_as_they_were_pushed(tmp_path: Path) -> None:
     source = Linked()
 
     found = provide(CLOSURE, "/new", tmp_path, source)
@@ -48,11 +48,11 @@ def test_makes_files_modes_and_links_as_they_were_pushed(tmp_path: Path) -> None
     assert (found / "now" / "app-1" / "data").read_bytes() == b"data"
     asked = source.asked
     assert provide(CLOSURE, "/new", tmp_path, source) == found
-    assert source.asked == asked, "it is there and intact"
+    assert source.asked == asked, "it exists and is intact"
 
 
 @pytest.mark.parametrize("change", ["other", "gone", "file"])
-def test_fetches_again_where_somebody_changed_a_link(tmp_path: Path, change: str) -> None:
+def test_fetches_again_if_a_link_was_changed(tmp_path: Path, change: str) -> None:
     found = provide(CLOSURE, "/new", tmp_path, Linked())
     (found / "bin" / "run").unlink()
     if change == "other":
@@ -86,9 +86,7 @@ def hostile(*links: tuple[str, str]) -> list[File]:
         [*hostile(("a", "../outside")), File("a/x", sha256(b"data").hexdigest(), 4)],
     ],
 )
-def test_writes_nothing_of_a_listing_with_a_link_that_leads_elsewhere(
-    tmp_path: Path, files: list[File]
-) -> None:
+def test_writes_nothing_if_a_listed_link_leads_elsewhere(tmp_path: Path, files: list[File]) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     closure = digest_of(encode(files))
@@ -101,7 +99,7 @@ def test_writes_nothing_of_a_listing_with_a_link_that_leads_elsewhere(
 
 
 @pytest.mark.parametrize("path", ["lib", "lib/app-1", "bin"])
-def test_writes_through_no_link_that_somebody_left_in_its_way(tmp_path: Path, path: str) -> None:
+def test_writes_through_no_foreign_link(tmp_path: Path, path: str) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     place = tmp_path / "place"

@@ -136,7 +136,7 @@ def journal(tmp_path: Path) -> Iterator[Journal]:
     journal.close()
 
 
-def test_sends_what_waits_in_order_and_once(tmp_path: Path, journal: Journal) -> None:
+def test_sends_waiting_reports_in_order_and_once(tmp_path: Path, journal: Journal) -> None:
     with running(tmp_path, journal, taken) as stub:
         until(lambda: stub.beats, "a heartbeat, which waits for reports")
         sent = [(r["rollout_id"], r["seq"]) for r in stub.batches[0]]
@@ -147,7 +147,7 @@ def test_sends_what_waits_in_order_and_once(tmp_path: Path, journal: Journal) ->
     assert not set(sent) & set(again)
 
 
-def test_d22_finds_the_one_report_that_spoils_a_batch(tmp_path: Path, journal: Journal) -> None:
+def test_d22_finds_the_one_report_that_makes_a_batch_fail(tmp_path: Path, journal: Journal) -> None:
     """The agent splits a batch that is refused as a whole, and drops only the report at fault."""
 
     def grumpy(reports: Reports) -> Answer:
@@ -183,7 +183,7 @@ def test_d22_drops_one_rollout_and_confirms_the_other(tmp_path: Path, journal: J
     ("status", "code"),
     [(503, "store_unavailable"), (429, "rate_limited"), (401, "key_refused"), (404, "not_found")],
 )
-def test_keeps_everything_while_the_server_cannot_take_it(
+def test_keeps_everything_while_the_server_is_unavailable(
     tmp_path: Path,
     journal: Journal,
     caplog: pytest.LogCaptureFixture,
@@ -193,14 +193,14 @@ def test_keeps_everything_while_the_server_cannot_take_it(
     before = journal.entries
 
     with running(tmp_path, journal, lambda _: problem(status, code)) as stub:
-        until(lambda: len(stub.batches) >= 3, "it asks again")
+        until(lambda: len(stub.batches) >= 3, "it sends it again")
 
     assert journal.entries == before
     why = "the server refuses this host, " if status in (401, 404) else "the server is away, "
     assert any(line.startswith(why) and code in line for line in caplog.messages), caplog.messages
 
 
-def test_waits_for_a_paused_rollout_while_the_other_goes_on(
+def test_waits_for_a_paused_rollout_while_another_one_continues(
     tmp_path: Path, journal: Journal
 ) -> None:
     def paused(reports: Reports) -> Answer:
@@ -218,18 +218,18 @@ def test_waits_for_a_paused_rollout_while_the_other_goes_on(
         return own.state is HostState.CONVERGED and waiting == {OTHER}
 
     with running(tmp_path, journal, paused):
-        until(is_through, "the other one converges and says so")
+        until(is_through, "the other one converges and reports it")
 
     assert [entry.event.seq for entry in journal.entries] == [1, 2]
 
 
-def test_waits_longer_each_time_and_never_too_long() -> None:
+def test_waits_longer_each_time_up_to_a_limit() -> None:
     back_off = BackOff(8.0)
 
     waits = [back_off.failed() for _ in range(20)]
 
     assert 0.5 <= waits[0] <= 1.0
     assert all(4.0 <= wait <= 8.0 for wait in waits[4:])
-    assert len(set(waits)) > 15, "agents do not come back all at once"
+    assert len(set(waits)) > 15, "agents do not return all at once"
     back_off.worked()
     assert back_off.failed() <= 1.0

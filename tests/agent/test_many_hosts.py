@@ -21,7 +21,7 @@ HOSTS = 16
 
 
 def ask_at_once(clients: list[AgentClient]) -> set[bytes]:
-    """Let all clients request it at once; return the distinct bodies. Raises: ServerAway, Answered."""
+    """Request it with all clients at once; the distinct bodies. Raises: ServerAway, Answered."""
     ready = Barrier(len(clients))
 
     def ask(client: AgentClient) -> bytes:

@@ -98,7 +98,7 @@ def test_converges_when_the_soak_is_over_and_probes_pass(host: SingleHost) -> No
     assert [event.seq for event in host.said] == [2, 3, 4, 5, 6, 7]
 
 
-def test_does_not_converge_without_a_pass_of_this_activation(host: SingleHost) -> None:
+def test_does_not_converge_without_a_passing_probe_of_this_activation(host: SingleHost) -> None:
     host.soak()
     host.wait(31)
     host.order_runs.tick()
@@ -106,7 +106,7 @@ def test_does_not_converge_without_a_pass_of_this_activation(host: SingleHost) -
     assert host.is_at(HostState.SOAKING)
 
 
-def test_says_what_a_probe_says_only_when_it_changes(host: SingleHost) -> None:
+def test_reports_a_probe_only_when_its_result_changes(host: SingleHost) -> None:
     host.soak(soak_seconds=300)
     for result in (PASSED, PASSED, probe_failure("a"), probe_failure("b"), PASSED):
         host.wait(10)
@@ -124,7 +124,7 @@ def say(host: SingleHost, result: ProbeOutcome) -> None:
     host.check(result)
 
 
-def test_a_failure_that_lasts_counts_however_many_reports_wait(
+def test_a_lasting_failure_counts_with_any_number_of_waiting_reports(
     host: SingleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the fix, changes past the limit were dropped, and a broken release converged."""
@@ -141,7 +141,7 @@ def test_a_failure_that_lasts_counts_however_many_reports_wait(
     assert failed.failing_probes == ("front",)
 
 
-def test_a_pass_counts_however_many_reports_wait(
+def test_a_pass_counts_with_any_number_of_waiting_reports(
     host: SingleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Before the fix, the pass was dropped, the failure seemed to last, and a good release
@@ -156,7 +156,7 @@ def test_a_pass_counts_however_many_reports_wait(
     assert host.is_at(HostState.CONVERGED)
 
 
-def test_does_not_converge_on_a_failure_that_is_not_said_yet(
+def test_does_not_converge_on_an_unreported_failure(
     host: SingleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(soaks, "REPORTS_MAX", 1)
@@ -173,7 +173,7 @@ def test_does_not_converge_on_a_failure_that_is_not_said_yet(
     assert host.is_at(HostState.CONVERGED)
 
 
-def test_a_probe_that_flaps_says_two_things_a_minute_once_many_reports_wait(
+def test_a_flapping_probe_reports_twice_a_minute_once_many_reports_wait(
     host: SingleHost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(soaks, "REPORTS_MAX", 1)
@@ -201,7 +201,7 @@ def test_runs_a_probe_again_after_its_interval_and_not_before(host: SingleHost) 
     assert len(host.order_runs.jobs) == 2
 
 
-def test_leaves_a_result_of_an_earlier_activation_alone(host: SingleHost) -> None:
+def test_ignores_a_result_of_an_earlier_activation(host: SingleHost) -> None:
     host.soak()
     old = host.order_runs.jobs[0]
     host.order_runs.jobs.clear()
@@ -219,7 +219,7 @@ def test_leaves_a_result_of_an_earlier_activation_alone(host: SingleHost) -> Non
     assert len(host.said) == said
 
 
-def test_takes_no_order_while_it_works_on_another(host: SingleHost) -> None:
+def test_takes_no_order_while_another_one_runs(host: SingleHost) -> None:
     host.soak()
 
     host.order_runs.take(order(rollout_id="web-stable@web.3"))
@@ -236,7 +236,7 @@ def test_takes_the_same_order_once(host: SingleHost) -> None:
     assert len(host.order_runs.jobs) == 1
 
 
-def test_leaves_an_order_for_another_host_alone(host: SingleHost) -> None:
+def test_ignores_an_order_for_another_host(host: SingleHost) -> None:
     host.order_runs.take(order(host_id="web-2"))
 
     assert not host.journal.twins
@@ -291,13 +291,13 @@ def test_fails_when_the_probes_vanish_during_the_switch(host: SingleHost) -> Non
     assert ended.failing_probes == ("probe-file",)
 
 
-def test_rejects_an_order_that_the_manifest_puts_in_doubt(host: SingleHost) -> None:
+def test_rejects_an_order_that_the_manifest_does_not_allow(host: SingleHost) -> None:
     host.order_runs.take(order(), objection="the manifest says otherwise")
 
     assert host.kinds == ["DispatchReject"]
 
 
-def test_forgets_an_order_whose_rejection_was_torn_off_with_the_power(host: SingleHost) -> None:
+def test_forgets_an_order_whose_rejection_was_lost_in_a_power_cut(host: SingleHost) -> None:
     """The manifest forbade the order: a restart must not acknowledge it."""
     host.order_runs.take(order(), objection="the manifest says otherwise")
     journal = host.state / "journal"
@@ -312,7 +312,7 @@ def test_forgets_an_order_whose_rejection_was_torn_off_with_the_power(host: Sing
     assert host.kinds == ["DispatchReject"]
 
 
-def test_goes_back_by_itself_to_what_ran_before(host: SingleHost) -> None:
+def test_rolls_back_by_itself_to_what_ran_before(host: SingleHost) -> None:
     fail(host)
     assert host.is_at(HostState.FAILED)
     assert host.driver.current() == closure_of(NEW)
@@ -327,7 +327,7 @@ def test_goes_back_by_itself_to_what_ran_before(host: SingleHost) -> None:
     assert last.reverted_to_closure == closure_of(OLD)
 
 
-def test_stays_where_it_is_under_the_policy_halt(host: SingleHost) -> None:
+def test_stays_on_the_failed_release_under_the_policy_halt(host: SingleHost) -> None:
     host.order_runs.take(order(policy={"on_failure": OnFailure.HALT}))
     host.confirm()
     host.switch()
@@ -340,7 +340,7 @@ def test_stays_where_it_is_under_the_policy_halt(host: SingleHost) -> None:
     assert host.driver.current() == closure_of(NEW)
 
 
-def test_says_that_it_could_not_go_back(host: SingleHost) -> None:
+def test_reports_a_failed_rollback(host: SingleHost) -> None:
     fail(host)
 
     host.switch(SwitchFailed(7, "no"))
@@ -351,7 +351,7 @@ def test_says_that_it_could_not_go_back(host: SingleHost) -> None:
     assert not host.order_runs.is_busy
 
 
-def test_goes_back_when_the_switch_fails(host: SingleHost) -> None:
+def test_rolls_back_when_the_switch_fails(host: SingleHost) -> None:
     host.order_runs.take(order())
     host.confirm()
 
@@ -375,7 +375,7 @@ def test_fails_a_switch_after_which_something_else_runs(host: SingleHost) -> Non
 # ── regressions of the previous system ──
 
 
-def test_d25_names_what_runs_as_the_way_back_and_not_the_target(host: SingleHost) -> None:
+def test_d25_acknowledges_what_runs_and_not_the_target(host: SingleHost) -> None:
     host.order_runs.take(order())
 
     (said,) = host.said
@@ -421,7 +421,7 @@ def test_forgets_an_order_whose_acknowledgement_is_refused(host: SingleHost) -> 
     assert host.driver.current() == closure_of(OLD)
 
 
-def test_takes_an_order_again_that_was_refused_once(host: SingleHost) -> None:
+def test_takes_an_order_again_after_a_refusal(host: SingleHost) -> None:
     """A halted rollout sends the same order again once it is cleared."""
     host.order_runs.take(order())
     host.order_runs.drop_refused(host.journal.entries[0], state="Pending")
@@ -431,7 +431,7 @@ def test_takes_an_order_again_that_was_refused_once(host: SingleHost) -> None:
     assert [event.seq for event in host.said] == [1]
 
 
-def test_goes_on_with_the_numbers_after_a_refused_attempt(host: SingleHost) -> None:
+def test_continues_the_numbers_after_a_refused_attempt(host: SingleHost) -> None:
     fail(host)
     host.switch()
     last = host.said[-1].seq
@@ -444,13 +444,13 @@ def test_goes_on_with_the_numbers_after_a_refused_attempt(host: SingleHost) -> N
     assert [event.seq for event in host.said] == [last + 1]
 
 
-def test_goes_on_with_the_numbers_of_another_life_of_the_host(host: SingleHost) -> None:
+def test_continues_the_numbers_that_come_with_an_order(host: SingleHost) -> None:
     host.order_runs.take(order(), numbered=9)
 
     assert [event.seq for event in host.said] == [10]
 
 
-def test_goes_back_when_it_was_given_up_while_the_server_was_away(host: SingleHost) -> None:
+def test_rolls_back_if_its_deadline_passed_while_the_server_was_down(host: SingleHost) -> None:
     """The activation deadline passed at the server, so later reports of the agent are void."""
     host.soak()
     host.check()
@@ -495,7 +495,7 @@ def test_resumes_in_the_middle_of_a_switch(host: SingleHost) -> None:
     assert host.kinds == ["ActivationStarted", "ActivationCompleted", "ProbeTopologyDeclared"]
 
 
-def test_resumes_a_soak_with_what_the_probes_said(host: SingleHost) -> None:
+def test_resumes_a_soak_with_the_results_of_its_probes(host: SingleHost) -> None:
     host.soak()
     host.check()
     said = host.kinds
@@ -503,10 +503,10 @@ def test_resumes_a_soak_with_what_the_probes_said(host: SingleHost) -> None:
     host.crash()
     host.wait(31)
     host.order_runs.tick()
-    assert host.kinds == said, "what passed before the restart may fail after it"
+    assert host.kinds == said, "a probe that passed before the restart may fail after it"
     host.check()
 
-    assert host.kinds == [*said, "Converged"], "a result that is the same is not said again"
+    assert host.kinds == [*said, "Converged"], "an unchanged result is not reported again"
 
 
 def test_does_not_converge_when_the_probe_fails_after_a_restart(host: SingleHost) -> None:
@@ -522,7 +522,7 @@ def test_does_not_converge_when_the_probe_fails_after_a_restart(host: SingleHost
     assert host.is_at(HostState.SOAKING)
 
 
-def test_does_not_fail_for_a_time_in_which_nobody_asked(host: SingleHost) -> None:
+def test_does_not_count_the_time_without_probes_as_a_failure(host: SingleHost) -> None:
     host.soak()
     host.check(probe_failure("no"))
 
@@ -535,7 +535,7 @@ def test_does_not_fail_for_a_time_in_which_nobody_asked(host: SingleHost) -> Non
     assert host.is_at(HostState.CONVERGED)
 
 
-def test_an_observed_probe_holds_nothing_up_after_a_restart(host: SingleHost) -> None:
+def test_an_observed_probe_delays_nothing_after_a_restart(host: SingleHost) -> None:
     host.soak()
     host.check()
 
@@ -563,7 +563,7 @@ def test_fails_a_declared_probe_that_is_gone_after_a_restart(host: SingleHost) -
     assert host.is_at(HostState.FAILED)
 
 
-def test_resumes_on_its_way_back(host: SingleHost) -> None:
+def test_resumes_a_rollback(host: SingleHost) -> None:
     fail(host)
 
     host.crash()
@@ -573,7 +573,7 @@ def test_resumes_on_its_way_back(host: SingleHost) -> None:
     assert host.driver.current() == closure_of(OLD)
 
 
-def test_resumes_after_a_reboot_what_was_deferred(host: SingleHost) -> None:
+def test_resumes_a_deferred_switch_after_a_reboot(host: SingleHost) -> None:
     host.order_runs.take(order())
     host.confirm()
     host.switch(Staged("kernel"))
@@ -589,7 +589,7 @@ def test_resumes_after_a_reboot_what_was_deferred(host: SingleHost) -> None:
     assert host.is_at(HostState.SOAKING)
 
 
-def test_a_new_order_overtakes_what_waits_for_a_reboot(host: SingleHost) -> None:
+def test_a_new_order_replaces_one_that_waits_for_a_reboot(host: SingleHost) -> None:
     host.order_runs.take(order())
     host.confirm()
     host.switch(Staged("kernel"))
@@ -612,7 +612,7 @@ def defer(host: SingleHost) -> None:
     assert host.is_at(HostState.DEFERRED)
 
 
-def test_removes_what_is_staged_when_the_server_took_its_order_back(host: SingleHost) -> None:
+def test_removes_what_is_staged_when_the_order_was_withdrawn(host: SingleHost) -> None:
     defer(host)
 
     host.order_runs.withdraw(ROLLOUT)
@@ -635,7 +635,7 @@ def test_removes_what_is_staged_also_after_a_restart(host: SingleHost) -> None:
     assert ROLLOUT not in host.journal.twins
 
 
-def test_rolls_back_by_itself_when_it_rebooted_into_an_order_that_is_void(host: SingleHost) -> None:
+def test_rolls_back_after_a_reboot_into_a_void_order(host: SingleHost) -> None:
     defer(host)
     host.crash()
     host.switch()
@@ -679,7 +679,7 @@ def test_takes_an_order_that_preempts_while_it_soaks(host: SingleHost) -> None:
     host.order_runs.take(order(closure_of(OLD), BACK, content="/old", policy={"preempts": True}))
 
     assert ROLLOUT not in host.journal.twins
-    assert host.kinds == ["DispatchAck"], "nothing more is said of the rollout that was replaced"
+    assert host.kinds == ["DispatchAck"], "nothing more is reported about the replaced rollout"
     assert not polls(host)
     host.crash()
     host.order_runs.confirm(BACK, 1)
@@ -687,7 +687,7 @@ def test_takes_an_order_that_preempts_while_it_soaks(host: SingleHost) -> None:
     assert host.driver.current() == closure_of(OLD)
 
 
-def test_leaves_an_order_alone_that_does_not_preempt_while_it_soaks(host: SingleHost) -> None:
+def test_ignores_an_order_that_does_not_preempt_while_it_soaks(host: SingleHost) -> None:
     host.soak(soak_seconds=3_600)
     host.confirm()
 
@@ -697,10 +697,10 @@ def test_leaves_an_order_alone_that_does_not_preempt_while_it_soaks(host: Single
     assert BACK not in host.journal.twins
 
 
-def test_does_not_poll_while_it_switches_or_goes_back(host: SingleHost) -> None:
+def test_does_not_poll_while_it_switches_or_rolls_back(host: SingleHost) -> None:
     assert polls(host)
     host.order_runs.take(order())
-    assert not polls(host), "its acknowledgement is under way"
+    assert not polls(host), "its acknowledgement is being sent"
     host.confirm()
     assert not polls(host), "it switches"
 
@@ -713,4 +713,4 @@ def test_does_not_poll_while_it_switches_or_goes_back(host: SingleHost) -> None:
     host.check(probe_failure("no"))
     host.wait(61)
     host.order_runs.tick()
-    assert not polls(host), "it goes back"
+    assert not polls(host), "it rolls back"

@@ -90,7 +90,7 @@ def test_reads_json_as_well(tmp_path: Path) -> None:
     assert load(str(file)) == (TcpProbe(name="p", host="::1", port=1),)
 
 
-def test_takes_no_path_for_no_probes() -> None:
+def test_an_empty_path_means_no_probes() -> None:
     assert load("") == ()
 
 
@@ -113,7 +113,7 @@ def test_takes_no_path_for_no_probes() -> None:
         ('[[probes]]\nname = "x"\nkind = "exec"\ncommand = ["a"]\n' * 2, "twice"),
     ],
 )
-def test_refuses_a_file_with_anything_wrong_in_it(tmp_path: Path, found: str, told: str) -> None:
+def test_refuses_a_file_with_any_error(tmp_path: Path, found: str, told: str) -> None:
     file = tmp_path / "probes.toml"
     file.write_text(found)
 
@@ -126,7 +126,7 @@ def test_refuses_a_file_that_is_missing(tmp_path: Path) -> None:
         load(str(tmp_path / "none.toml"))
 
 
-def test_asks_a_server(port: int) -> None:
+def test_probes_a_server(port: int) -> None:
     assert run_probe(http(port)) == PASSED
     assert run_probe(http(port, body_contains="is well")) == PASSED
 
@@ -140,7 +140,7 @@ def test_asks_a_server(port: int) -> None:
         ("/slow", {"timeout_seconds": 0.3}, "ReadTimeout"),
     ],
 )
-def test_says_what_a_server_answered(
+def test_reports_the_response_of_a_server(
     port: int, path: str, more: dict[str, object], reason: str
 ) -> None:
     result = run_probe(http(port, path, **more))
@@ -150,7 +150,7 @@ def test_says_what_a_server_answered(
     assert reason in result.reason
 
 
-def test_asks_a_port(port: int) -> None:
+def test_probes_a_port(port: int) -> None:
     assert (
         run_probe(TcpProbe(name="p", host="127.0.0.1", port=port, timeout_seconds=60.0)) == PASSED
     )
@@ -160,7 +160,7 @@ def test_asks_a_port(port: int) -> None:
     assert refused.status is ProbeStatus.FAIL
 
 
-def test_asks_a_program() -> None:
+def test_probes_with_a_program() -> None:
     python = sys.executable
 
     def program(script: str, code: int = 0) -> ExecProbe:

@@ -89,7 +89,7 @@ class Anywhere:
 def fetching_anywhere(
     directories: tuple[Path, ...] = (), seconds: float = FETCH_SECONDS_MAX
 ) -> References:
-    """The servers of these tests are on loopback, which an agent may reach only if it is allowed."""
+    """The servers of these tests are on loopback, which an agent must be allowed to reach."""
     return References(directories, seconds, hosts=Anywhere())
 
 
@@ -116,7 +116,7 @@ def test_fetches_a_file_from_where_it_is(place: Path, store: FileServer) -> None
     assert found.name == CLOSURE.replace(":", "-")
 
 
-def test_tells_the_place_nothing_of_ours(place: Path, store: FileServer) -> None:
+def test_sends_the_other_server_nothing_of_ours(place: Path, store: FileServer) -> None:
     there = FileResponse(status=302, headers={"location": "/next", "set-cookie": "who=me; Path=/"})
     store.responses |= {"/app": there, "/next": BODY}
 
@@ -137,7 +137,7 @@ def test_tells_the_place_nothing_of_ours(place: Path, store: FileServer) -> None
     ],
     ids=["other", "longer", "shorter", "empty"],
 )
-def test_lays_down_nothing_that_is_not_what_was_approved(
+def test_installs_nothing_but_the_approved_bytes(
     place: Path, store: FileServer, says: FileResponse, told: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     store.responses["/app"] = says
@@ -146,7 +146,7 @@ def test_lays_down_nothing_that_is_not_what_was_approved(
         brought(place, store.at("/app"))
 
     assert told in caplog.text
-    assert told not in refused.value.detail, "reports do not tell what lies at an address"
+    assert told not in refused.value.detail, "reports do not reveal what is at an address"
     assert "bin/app" in refused.value.detail
     assert store.url in refused.value.detail
     assert left(place) == []
@@ -165,7 +165,7 @@ def test_reads_no_more_of_an_endless_body_than_was_announced(
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 410, 204, 206, 300])
-def test_gives_up_what_its_place_refuses(place: Path, store: FileServer, status: int) -> None:
+def test_gives_up_if_the_other_server_refuses(place: Path, store: FileServer, status: int) -> None:
     store.responses["/app"] = FileResponse(b"", status)
 
     with pytest.raises(ReferenceRefused, match=str(status)):
@@ -175,7 +175,7 @@ def test_gives_up_what_its_place_refuses(place: Path, store: FileServer, status:
 
 
 @pytest.mark.parametrize("status", [408, 425, 429, 500, 502, 503])
-def test_tries_again_what_its_place_cannot_give_for_now(
+def test_tries_again_if_the_other_server_is_unavailable(
     place: Path, store: FileServer, status: int
 ) -> None:
     store.responses["/app"] = FileResponse(b"", status)
@@ -188,7 +188,7 @@ def test_tries_again_what_its_place_cannot_give_for_now(
     assert (brought(place, store.at("/app")) / "bin/app").read_bytes() == BODY
 
 
-def test_counts_a_broken_connection_as_away(place: Path, store: FileServer) -> None:
+def test_treats_a_broken_connection_as_unavailable(place: Path, store: FileServer) -> None:
     store.responses["/app"] = FileResponse(BODY[:100_000], announced=len(BODY))
 
     with pytest.raises(ReferenceAway):
@@ -197,7 +197,7 @@ def test_counts_a_broken_connection_as_away(place: Path, store: FileServer) -> N
         brought(place, f"http://127.0.0.1:{free_port()}/app")
 
     assert left(place) == []
-    assert issubclass(ReferenceAway, ServerAway), "the loop tries it again"
+    assert issubclass(ReferenceAway, ServerAway), "the loop retries it"
 
 
 class Dripping:
@@ -236,10 +236,7 @@ class Dripping:
 @pytest.mark.parametrize(
     ("scheme", "beginning"),
     [
-        (
-            "https",
-            b"\x16\x03\x03\x40\x00",
-        ),  # announces a TLS record of 16 KiB, and sends nothing of it
+        ("https", b"\x16\x03\x03\x40\x00"),  # announces a TLS record of 16 KiB, sends none of it
         ("http", b""),
         ("http", b"HTTP/1.1 200 OK\r\nserver: "),
         ("http", b"HTTP/1.1 302 Found\r\nlocation: /"),
@@ -248,7 +245,7 @@ class Dripping:
     ],
     ids=["tls", "status", "head", "redirect", "body", "refusal"],
 )
-def test_ends_an_exchange_that_drips_wherever_it_does(
+def test_ends_a_dripping_exchange_at_every_stage(
     place: Path, scheme: str, beginning: bytes
 ) -> None:
     bounded_http.trusted_roots()  # root certificates are read once, which may take long
@@ -259,14 +256,14 @@ def test_ends_an_exchange_that_drips_wherever_it_does(
                     place, f"{scheme}://{there.address}/app", fetching_anywhere(seconds=seconds)
                 )
 
-            assert there.left.wait(SECONDS_MAX), "it listens no longer"
+            assert there.left.wait(SECONDS_MAX), "it closed the connection"
         assert left(place) == []
         if there.dripped > 1:
             return
     raise AssertionError("a single wait was too long")
 
 
-def test_gives_all_redirects_one_deadline(place: Path, store: FileServer) -> None:
+def test_all_redirects_share_one_deadline(place: Path, store: FileServer) -> None:
     bounded_http.trusted_roots()
     for seconds in (0.5, 2.5, 12.5):  # until the client has sent its request
         waits = 0.4 * seconds
@@ -278,10 +275,12 @@ def test_gives_all_redirects_one_deadline(place: Path, store: FileServer) -> Non
         if store.asked:
             break
 
-    assert 0 < len(store.asked) <= REDIRECTS_MAX, "time was over before it had followed them all"
+    assert 0 < len(store.asked) <= REDIRECTS_MAX, (
+        "the deadline passed before it had followed them all"
+    )
 
 
-def test_fetches_again_nothing_that_is_there_and_whole(place: Path, store: FileServer) -> None:
+def test_does_not_fetch_a_complete_file_again(place: Path, store: FileServer) -> None:
     store.responses["/app"] = BODY
     broken = Referring(bin__app=store.at("/app"), z=store.at("/none"))
     broken.releases["/new"] = {**FILES, "z": b"missing"}
@@ -317,7 +316,7 @@ def test_follows_a_few_redirects(place: Path, store: FileServer) -> None:
     assert (brought(place, store.at("/0")) / "bin/app").read_bytes() == BODY
 
 
-def test_follows_redirects_not_for_ever(place: Path, store: FileServer) -> None:
+def test_limits_the_number_of_redirects(place: Path, store: FileServer) -> None:
     store.responses["/round"] = FileResponse(status=302, headers={"location": "/round"})
 
     with pytest.raises(ReferenceRefused, match="more than"):
@@ -328,7 +327,9 @@ def test_follows_redirects_not_for_ever(place: Path, store: FileServer) -> None:
 
 
 @pytest.mark.parametrize("location", ["file:///etc/hostname", "ftp://127.0.0.1/x"])
-def test_follows_no_redirect_out_of_the_web(place: Path, store: FileServer, location: str) -> None:
+def test_follows_no_redirect_to_another_scheme(
+    place: Path, store: FileServer, location: str
+) -> None:
     store.responses["/app"] = FileResponse(status=302, headers={"location": location})
 
     with pytest.raises(ReferenceRefused, match="not followed"):
@@ -337,7 +338,7 @@ def test_follows_no_redirect_out_of_the_web(place: Path, store: FileServer, loca
     assert left(place) == []
 
 
-def test_goes_from_http_to_https_and_never_back(
+def test_follows_a_redirect_from_http_to_https_but_not_back(
     tmp_path: Path, place: Path, store: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signed = certificate(tmp_path)
@@ -360,9 +361,7 @@ def test_goes_from_http_to_https_and_never_back(
     assert (found / "bin/app").read_bytes() == BODY
 
 
-def test_takes_nothing_from_a_place_whose_certificate_nobody_vouches_for(
-    tmp_path: Path, place: Path
-) -> None:
+def test_refuses_a_server_with_an_untrusted_certificate(tmp_path: Path, place: Path) -> None:
     with serve_files(certificate(tmp_path)) as unknown:
         unknown.responses["/app"] = BODY
 
@@ -380,13 +379,13 @@ def test_takes_nothing_from_a_place_whose_certificate_nobody_vouches_for(
         *("http://a..b/app", f"http://{'a' * 64}/app", "file:///a%00b", "file://[/a"),
     ],
 )
-def test_fetches_from_no_other_address_whatever_a_server_lists(place: Path, uri: str) -> None:
+def test_fetches_from_no_forbidden_address(place: Path, uri: str) -> None:
     with pytest.raises(ReferenceRefused):
         brought(place, uri, References((Path("/etc"),)))
 
 
 @pytest.mark.parametrize("location", ["http://a..b/app", f"http://{'a' * 64}/app"])
-def test_gives_up_a_redirect_to_a_name_that_none_can_be(
+def test_gives_up_a_redirect_to_an_invalid_name(
     place: Path, store: FileServer, location: str
 ) -> None:
     store.responses["/app"] = FileResponse(status=302, headers={"location": location})
@@ -451,7 +450,7 @@ def test_reads_no_local_file_elsewhere(tmp_path: Path, place: Path) -> None:
 # ── drivers ──
 
 
-def test_keeps_what_runs_when_a_reference_is_something_else(
+def test_keeps_the_running_content_if_a_reference_has_other_bytes(
     tmp_path: Path, store: FileServer
 ) -> None:
     root = tmp_path / "root"
@@ -478,7 +477,7 @@ def test_keeps_what_runs_when_a_reference_is_something_else(
     assert (root / "current/bin/app").read_bytes() == BODY
 
 
-def test_gives_a_command_content_with_its_references(tmp_path: Path, store: FileServer) -> None:
+def test_passes_a_command_content_with_its_references(tmp_path: Path, store: FileServer) -> None:
     state = tmp_path / "state"
     state.mkdir()
     store.responses["/app"] = BODY
@@ -568,7 +567,7 @@ def test_brings_a_release_with_references_to_a_host(
         assert not {"authorization", "cookie", "tidegate-protocol"} & set(headers)
 
 
-def test_fails_a_release_whose_reference_is_something_else(
+def test_fails_a_release_whose_reference_has_other_bytes(
     start_agent: Callable[..., tuple[FleetServer, AgentProcess]], store: FileServer
 ) -> None:
     fleet_server, agent_process = start_agent("good one")
@@ -588,7 +587,7 @@ def test_fails_a_release_whose_reference_is_something_else(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "2130706433"])
-def test_asks_nobody_on_loopback_unless_the_settings_name_it(
+def test_connects_to_loopback_only_if_the_settings_allow_it(
     place: Path, store: FileServer, host: str
 ) -> None:
     store.responses["/app"] = BODY
@@ -604,12 +603,14 @@ def test_asks_nobody_on_loopback_unless_the_settings_name_it(
 @pytest.mark.parametrize(
     "host", ["10.0.0.1", "192.168.1.1", "169.254.169.254", "[fd00::1]", "[::1]", "100.64.0.1"]
 )
-def test_asks_no_private_address(place: Path, host: str) -> None:
+def test_connects_to_no_private_address(place: Path, host: str) -> None:
     with pytest.raises(ReferenceRefused, match="reference_hosts"):
         brought(place, f"http://{host}/app", HTTP_ALONE)
 
 
-def test_asks_a_private_address_that_the_settings_name(place: Path, store: FileServer) -> None:
+def test_connects_to_a_private_address_that_the_settings_allow(
+    place: Path, store: FileServer
+) -> None:
     store.responses["/app"] = BODY
     name = store.at("").removeprefix("http://")
 
@@ -630,7 +631,7 @@ def test_follows_no_redirect_to_a_private_address(place: Path, store: FileServer
         assert inside.asked == []
 
 
-def test_looks_a_name_up_once_and_connects_to_what_it_found(
+def test_resolves_a_name_once_and_connects_to_that_address(
     place: Path, store: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A second lookup could return another address, so the agent does not make one."""
@@ -646,7 +647,7 @@ def test_looks_a_name_up_once_and_connects_to_what_it_found(
     assert answers == []
 
 
-def test_refuses_a_name_of_which_one_address_is_private(
+def test_refuses_a_name_if_one_of_its_addresses_is_private(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(references, "system_resolve", lambda host, port: ("1.1.1.1", "127.0.0.1"))

@@ -259,7 +259,7 @@ def test_a_host_whose_probe_keeps_failing_rolls_back(second: SecondFleet) -> Non
 
 
 @pytest.mark.parametrize("late", ["Converged", "ActivationFailed"])
-def test_a_host_that_the_server_gave_up_rolls_back(second: SecondFleet, late: str) -> None:
+def test_a_host_whose_deadline_passed_rolls_back(second: SecondFleet, late: str) -> None:
     def activate(link: Path) -> int:
         if late == "ActivationFailed" and (link / "a.txt").read_text() == "3":
             second.wait(ACTIVATION_SECONDS + 1)  # this switch takes too long

@@ -34,7 +34,7 @@ def test_reads_a_file(file: Path) -> None:
     assert settings.poll_seconds == 30
 
 
-def test_lets_a_flag_win(file: Path) -> None:
+def test_a_flag_overrides_the_file(file: Path) -> None:
     assert load(file, state="/var/lib/agent").state == "/var/lib/agent"
 
 

@@ -20,7 +20,7 @@ def state(tmp_path: Path) -> Path:
     return path
 
 
-def test_marks_a_new_directory_and_takes_it_again(state: Path) -> None:
+def test_marks_a_new_directory_and_accepts_it_again(state: Path) -> None:
     (state / "lock").touch()  # the lock file, which is created before the format is checked
 
     check_format(state)
@@ -30,7 +30,7 @@ def test_marks_a_new_directory_and_takes_it_again(state: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["key", "identity.json", "journal", "running.json"])
-def test_refuses_what_an_agent_without_a_format_left(state: Path, name: str) -> None:
+def test_refuses_the_state_of_an_agent_without_a_format(state: Path, name: str) -> None:
     (state / name).write_text("x")
 
     with pytest.raises(StateFormatRefused) as refused:

@@ -1,4 +1,4 @@
-"""The real agent against a lying server: content that the signed manifest does not name never runs."""
+"""The real agent against a lying server: it runs only what the signed manifest names."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def asked_again(server: LyingServer) -> None:
             (len(server.manifests_asked) >= asked + 2 and server.polls > polls)
             or "ActivationCompleted" in server.kinds()
         ),
-        "it asks again",
+        "it fetches the manifest again",
         lambda: (len(server.manifests_asked), server.polls, server.kinds()),
     )
 
@@ -103,7 +103,7 @@ def test_rejects_an_order_that_the_manifest_does_not_name(tmp_path: Path, given:
         assert runs(link) == ""
 
 
-def test_waits_under_a_manifest_of_2020(tmp_path: Path) -> None:
+def test_waits_with_a_manifest_of_2020(tmp_path: Path) -> None:
     then = datetime(2020, 1, 1, tzinfo=UTC)
     with serve_lies(**RELEASES) as server, agent(server, tmp_path) as link:
         old = manifest(WANTED, generated_at=then, expires_at=then + HOUR)
@@ -116,7 +116,7 @@ def test_waits_under_a_manifest_of_2020(tmp_path: Path) -> None:
         assert runs(link) == ""
 
 
-def test_waits_under_an_older_manifest_that_is_sent_again(tmp_path: Path) -> None:
+def test_waits_with_an_older_manifest_that_is_replayed(tmp_path: Path) -> None:
     """The replayed manifest is signed, has not expired, and names the old release."""
     replayed = manifest(OLDER, 1)
     with serve_lies(**RELEASES) as server, agent(server, tmp_path) as link:
@@ -215,14 +215,14 @@ def test_takes_a_newer_order_while_another_one_waits(tmp_path: Path) -> None:
 # ── what the agent remembers ──
 
 
-def test_remembers_the_newest_manifest_through_a_restart(tmp_path: Path) -> None:
+def test_remembers_the_newest_manifest_across_a_restart(tmp_path: Path) -> None:
     with serve_lies(**RELEASES) as server:
         with agent(server, tmp_path) as link:
             server.manifest = 200, manifest(WANTED, 5)
             server.orders.append(evil_order())
             answered(server)
         assert ManifestVersions(tmp_path / "state", LOG_ID).highest(CHANNEL) == 5, (
-            "before it was judged"
+            "before it was decided"
         )
 
         with agent(server, tmp_path) as link:
@@ -251,7 +251,7 @@ def test_remembers_nothing_of_another_installation(tmp_path: Path) -> None:
         (b'{"versions":{"web-stable":3}}', "cannot be read"),
     ],
 )
-def test_refuses_a_memory_of_another_format_in_one_sentence(
+def test_refuses_remembered_versions_of_another_format(
     tmp_path: Path, content: bytes, told: str
 ) -> None:
     (tmp_path / "manifests.json").write_bytes(content)
@@ -261,8 +261,8 @@ def test_refuses_a_memory_of_another_format_in_one_sentence(
     assert "remove it" in refused.value.detail
 
 
-def test_rejects_without_an_order_time_only_what_has_other_content(tmp_path: Path) -> None:
-    """A time without a zone cannot be compared: the agent waits with the order and does not crash."""
+def test_without_an_order_time_rejects_only_other_content(tmp_path: Path) -> None:
+    """A time without a zone cannot be compared: the order waits, and the agent does not crash."""
     memory = ManifestVersions(tmp_path, LOG_ID)
     found = verify(manifest(WANTED), CHANNEL, KEYS, memory, system_clock())
     naive = datetime(2020, 1, 1)  # noqa: DTZ001

@@ -1,1 +1,1 @@
-"""The HTTP API as its clients meet it: a real server on a free loopback port."""
+"""The HTTP API as clients use it: a real server on a free loopback port."""

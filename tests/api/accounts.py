@@ -22,7 +22,7 @@ def person(**changes: Any) -> dict[str, Any]:
 
 
 def signed_in(served: Served, login: str = LOGIN, password: str = PASSWORD) -> httpx2.Client:
-    """A browser's client with a session of its own."""
+    """A client with a session of its own, as a browser has it."""
     client = served.client()
     answer = client.post("/v1/sessions", json={"login": login, "password": password})
     assert answer.status_code == 201, answer.text

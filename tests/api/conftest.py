@@ -14,21 +14,21 @@ from tidegate.api.agents.fast_path.protocol import FastConnection
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """A server of its own, set up by its administrator, on SQLite."""
+    """A server for one test, set up by its administrator, on SQLite."""
     with serving(tmp_path / "data") as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One server for a module's tests that do not get into each other's way."""
+    """One server for all tests of a module that do not affect each other."""
     with serving(tmp_path_factory.mktemp("shared") / "data") as server:
         yield server
 
 
 @pytest.fixture
 def pieces(monkeypatch: pytest.MonkeyPatch) -> SimpleQueue[int]:
-    """The sizes of what the server read from its sockets, in order."""
+    """The sizes of the chunks that the server read from its sockets, in order."""
     read: SimpleQueue[int] = SimpleQueue()
     data_received = FastConnection.data_received
 

@@ -1,4 +1,4 @@
-"""Walks through the dashboard as a person could: by the links and forms that its pages have."""
+"""Walk through the dashboard as a person could, by the links and forms of its pages."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from urllib.parse import parse_qsl, urlencode, urljoin, urlsplit
 import httpx2
 
 PAGES_MAX = 1_500
-ALIKE_MAX = 1  # pages that differ in what does not matter
-WRONG = (400, 404, 405, 409, 422)  # no page leads to these
+ALIKE_MAX = 1  # addresses of each shape to visit
+WRONG = (400, 404, 405, 409, 422)  # no page links to these
 ADDRESSES = ("href", "hx-get", "data-grid")
 POINTERS = ("data-opens", "aria-describedby", "aria-labelledby")
 _TAG = re.compile(
@@ -33,16 +33,16 @@ class Form:
 
 
 class Page:
-    """What a page leads to, and what does not fit together on it.
+    """The links, forms and faults of one page.
 
-    Its templates escape every angle bracket and quote all values, so tags are found as text.
+    The templates escape every angle bracket and quote all values, so tags are found as text.
     """
 
     def __init__(self, text: str) -> None:
         self.links: list[str] = []
         self.forms: list[Form] = []
         self.ids: list[str] = []
-        self.needs: set[str] = set()  # ids that something on the page points to
+        self.needs: set[str] = set()  # ids that elements of the page refer to
         self.alerts = 0
         self._form: Form | None = None
         self._select = ""
@@ -79,7 +79,7 @@ class Page:
         if tag == "select":
             self._select = name
         elif tag == "option" and not self._select:
-            pass  # what a text may be completed to
+            pass  # what the browser suggests for a text field
         elif tag == "option":
             form.choices.setdefault(self._select, []).append(value)
             if "selected" in found or self._select not in form.values:
@@ -94,7 +94,7 @@ class Page:
 
 @dataclass
 class Walk:
-    """What was seen: the status of each address, the forms, and what was wrong where."""
+    """The result of a walk: the status of each address, the forms, and the faults."""
 
     statuses: dict[str, int] = field(default_factory=dict)
     forms: dict[str, Form] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Walk:
 
 
 def walk(client: httpx2.Client, *starts: str, wrong: tuple[int, ...] = WRONG) -> Walk:
-    """Follow every link from here, and send every form that only asks."""
+    """Follow every link from ``starts``, and submit every GET form."""
     seen = Walk()
     alike: dict[tuple[str, ...], int] = {}
     waiting = deque((start, "") for start in starts)
@@ -141,7 +141,7 @@ def walk(client: httpx2.Client, *starts: str, wrong: tuple[int, ...] = WRONG) ->
 
 
 def asked(form: Form) -> list[str]:
-    """The addresses that a form leads to: as it stands, and with each of its choices."""
+    """The addresses that a form leads to: with its default values, and with each of its choices."""
     found = [dict(form.values)]
     for name, values in form.choices.items():
         found += [{**form.values, name: value} for value in values]
@@ -149,7 +149,7 @@ def asked(form: Form) -> list[str]:
 
 
 def _is_new(address: str, alike: dict[tuple[str, ...], int]) -> bool:
-    """Whether it is a page of this server that was not looked at often enough."""
+    """Whether it is a page of this server whose shape was not yet visited often enough."""
     parts = urlsplit(address)
     if parts.netloc or parts.path.startswith("/static/"):
         return False
@@ -161,7 +161,7 @@ def _is_new(address: str, alike: dict[tuple[str, ...], int]) -> bool:
 
 
 def _shape(path: str, query: dict[str, str]) -> tuple[str, ...]:
-    """What pages have in common of which a few are enough; empty: each is looked at."""
+    """What addresses of similar pages have in common; empty for a page that is always visited."""
     match path:
         case "/events":
             names = sorted(name for name in query if name != "type" or query[name])
@@ -170,6 +170,6 @@ def _shape(path: str, query: dict[str, str]) -> tuple[str, ...]:
             return (path, query.get("channel", ""), str(query.get("simulate") == "true"))
         case "/plan/forecast":
             return (path, query.get("runs", ""))
-    if "sort" in query:  # a list in another order: its filters do not matter once more
+    if "sort" in query:  # a sorted list: its filters need no further visits
         return (path, "sort", query["sort"])
     return ()

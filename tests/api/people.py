@@ -1,4 +1,4 @@
-"""The people of the package API: an author, an approver, a viewer, and their verbs."""
+"""The people of the package API: an author, an approver, a viewer, and what they can do."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""An installation in which something of everything has happened: what pages must be able to show.
+"""An installation with an example of everything that pages must be able to show.
 
-All of it happens through the API, agents and slices, in an order that a reader can follow; nothing
-is fed into rows.
+All of it is created through the API, agents and slices, in an order that a reader can follow;
+no row is written directly.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def idle(channel: str) -> dict[str, str]:
 
 
 class PopulatedInstallation(ServedFleet):
-    """Fill it part by part, in the order of ``fill``: clocks go on between them."""
+    """Fills itself part by part, in the order of ``fill``; the clock advances between the parts."""
 
     def __init__(self, served: Served) -> None:
         super().__init__(served)
@@ -67,7 +67,7 @@ class PopulatedInstallation(ServedFleet):
         self.hindered()
 
     def browser(self, login: str) -> httpx2.Client:
-        """Somebody who signed in: a session, whose forms carry its token."""
+        """Sign in as this user: a session, whose forms carry its token."""
         client = self.served.client(None, accept="text/html")
         done = client.post("/signin", data={"login": login, "password": PASSWORD, "next": "/"})
         assert done.status_code == 303, done.text
@@ -127,7 +127,7 @@ class PopulatedInstallation(ServedFleet):
         self._deleted()
 
     def _of_another(self) -> None:
-        """A repository where one's own approval is enough, and one that asks for two."""
+        """A repository where people may approve their own revisions, and one that requires two."""
         done(self.admin.post("/v1/repositories", json={"name": "alone", "quorum": 0}))
         done(self.admin.post("/v1/repositories", json={"name": "strict", "quorum": 2}))
         both = self.served.as_role(Role.AUTHOR, Role.APPROVER)
@@ -143,7 +143,7 @@ class PopulatedInstallation(ServedFleet):
         self.author = author
 
     def _descended(self) -> None:
-        """A clone that was changed here and brought to a newer upstream; one from elsewhere."""
+        """A clone that was changed and upgraded to a newer upstream, and an imported revision."""
         self.draft(
             "v1", packageName="site", tasks=[{"type": "clone", "upstream": "default.web.v1"}]
         )
@@ -162,7 +162,7 @@ class PopulatedInstallation(ServedFleet):
         done(self.admin.post("/v1/package-imports/default/brought", json=body))
 
     def _deleted(self) -> None:
-        """One whose deletion is proposed, one that is gone, one whose predecessor is gone."""
+        """A revision proposed for deletion, a deleted one, and one whose predecessor is deleted."""
         self.draft("v1", packageName="old")
         self.publish("default.old.v1")
         self.draft("v2", packageName="old", tasks=[{"type": "edit", "source": "default.old.v1"}])
@@ -176,7 +176,7 @@ class PopulatedInstallation(ServedFleet):
     # ── channels and rollouts ──
 
     def channel(self, name: str, *hosts: str, package: str = "default/web", **policy: Any) -> None:
-        """A channel with hosts of its own."""
+        """Create a channel with hosts of its own."""
         body = {"channel": name, "package": package, "selector": f"app={name}"}
         body["policy"] = {"waves": WAVES, "sustained_failure_seconds": 5, **policy}  # type: ignore[assignment]
         done(self.manager.post("/v1/channels", json=body))
@@ -184,7 +184,7 @@ class PopulatedInstallation(ServedFleet):
             self.enroll(host_id, app=name)
 
     def roll(self, name: str, release_id: str = "web.1", **more: str) -> str:
-        """Promote, and let the first orders go out; the id of the rollout."""
+        """Promote a release, dispatch the first orders, and return the rollout's id."""
         body = {"release_id": release_id, **more}
         promoted = done(self.manager.post(f"/v1/channels/{name}/promote", json=body))
         self.dispatch()
@@ -203,7 +203,7 @@ class PopulatedInstallation(ServedFleet):
         return self.operator.post(f"/v1/rollouts/{rollout_id}/{verb}", json=body, headers=seen)
 
     def aftermath(self) -> None:
-        """Rollouts that are over: pruned, through, superseded, aborted, and without a host."""
+        """Finished rollouts: pruned, succeeded, superseded, aborted, and without hosts."""
         self.channel("pruned", "p-1", waves=ALL, retention_seconds=60)
         self.roll("pruned", display_name="spring <cleaning>", reason="because & why not")
         self.converge("p-1")
@@ -236,7 +236,7 @@ class PopulatedInstallation(ServedFleet):
         )
 
     def under_way(self) -> None:
-        """Rollouts on their way: opening, active, soaking, deferred, paused, with hosts held."""
+        """Rollouts in progress: opening, active, soaking, deferred, paused, and with held hosts."""
         self.channel("opening", *(f"o-{number}" for number in range(6)))
         done(self.manager.post("/v1/channels/opening/promote", json={"release_id": "web.1"}))
         self.channel("waiting", "wait-1", waves=[{"name": "all", "manual": True}])
@@ -262,7 +262,7 @@ class PopulatedInstallation(ServedFleet):
         self.roll("few")
 
     def trouble(self) -> None:
-        """Rollouts in which hosts fail: back, failed, tolerated, waived, refused, expired."""
+        """Rollouts with failing hosts: rolled back, failed, tolerated, waived, refused, expired."""
         self.channel("back", "back-1", "back-2")
         self.roll("back")
         self.fail("back-1")
@@ -308,7 +308,7 @@ class PopulatedInstallation(ServedFleet):
     # ── the rest ──
 
     def outbox(self) -> None:
-        """Intents in each state, and what the reconciler found."""
+        """Intents in each state, and the findings of the reconciler."""
         names = ["done", "dead", "tried", "fresh", "dropped", "drifted", "other"]
         self.channel("owing", operations=names)
         done(self.manager.post("/v1/channels/owing/promote", json={"release_id": "web.1"}))
@@ -347,7 +347,7 @@ class PopulatedInstallation(ServedFleet):
         self._pinned_by_hand()
 
     def _pinned_by_hand(self) -> None:
-        """Scopes of the registry without a channel: one in use, and one that is retired."""
+        """Scopes of the registry without a channel: one in use and one retired."""
         digest = self.viewer.get("/v1/releases/web.1").json()["digest"]
         pair = ("factory_batch_manifest", "partner-factory")
         versions = {}
@@ -360,7 +360,7 @@ class PopulatedInstallation(ServedFleet):
         done(self.manager.post(url, json={"reason": "over"}, headers=versions["retired"]))
 
     def hosts(self) -> None:
-        """Hosts in each state: silent, revoked, retired; one of them under an order."""
+        """Hosts in each state: silent, revoked, retired; some of them have an order."""
         self.enroll("h-plain")
         join = {"labels": {"app": "db"}, "limit": 2, "until": "2026-06-01T00:00:00Z"}
         done(self.operator.post("/v1/join-tokens", json=join))
@@ -381,7 +381,7 @@ class PopulatedInstallation(ServedFleet):
         self.dispatch(thorough=True)
 
     def protected(self) -> None:
-        """A protected channel with requests in each state, and what was done with break-glass."""
+        """A protected channel with requests in each state, and a promotion by break-glass."""
         why = {"reason": "it is <production>"}
         self.channel("guarded", "g-1", waves=ALL)
         done(self.manager.post("/v1/channels/guarded/protect", json=why))
@@ -412,7 +412,7 @@ class PopulatedInstallation(ServedFleet):
         return dict(asked.json())
 
     def hindered(self) -> None:
-        """Freezes; they come last, because no order goes out any more."""
+        """Freezes; they come last, because no order is sent after them."""
         few = {"reason": "sale <now>", "channels": ["few"]}
         done(self.operator.post("/v1/freezes", json=few))
         until = {"reason": "night", "until": "2030-01-01T00:00:00Z", "channels": ["few", "held"]}

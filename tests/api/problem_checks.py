@@ -8,7 +8,7 @@ import httpx2
 
 
 def check(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
-    """That this is a whole problem detail; its body."""
+    """Check that the response is a complete problem document, and return its body."""
     assert (answer.status_code, answer.headers["content-type"]) == (
         status,
         "application/problem+json",

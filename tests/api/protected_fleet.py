@@ -44,7 +44,7 @@ def events(fleet: ServedFleet, *types: str) -> list[str]:
 
 
 def climb(fleet: ServedFleet) -> None:
-    """web.1, web.2 and web.3 succeed on the channel, and web.3 is what it wants."""
+    """Let web.1, web.2 and web.3 succeed on the channel in turn; web.3 stays pinned."""
     fleet.draft("v3", tasks=[{"type": "edit", "source": "default.web.v2"}])
     fleet.push("default.web.v3", a_txt="3")
     fleet.publish("default.web.v3")

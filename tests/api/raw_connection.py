@@ -1,4 +1,4 @@
-"""A raw connection of an agent: bytes sent and received on a socket."""
+"""A raw connection of an agent: the test sends and receives bytes on a socket."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SECONDS_MAX = 60.0
 
 
 class RawConnection:
-    """A connection by hand, so that bytes go as a test says."""
+    """A connection on which the test decides what each send contains."""
 
     def __init__(self, fleet: ServedFleet) -> None:
         host, port = fleet.served.url.removeprefix("http://").split(":")

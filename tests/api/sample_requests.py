@@ -1,4 +1,4 @@
-"""A request of each route's own form: what it needs to be understood, and nothing more."""
+"""A sample request for each route: valid in form, with the required members only."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PATHS: Final = {
     "sha256": "0" * 64,
 }
 QUERIES: Final = {"/plan/forecast": "?channel=web-stable", "/events/new": "?after=0"}
-# Members whose form their type does not tell. Everything else is made up by its type.
+# Members whose format their type does not say. All others are generated from their type.
 MEMBERS: Final[dict[str, Any]] = {
     "repository": "default",
     "packageName": "web",
@@ -56,7 +56,7 @@ MEMBERS: Final[dict[str, Any]] = {
 
 
 def send(client: httpx2.Client, route: Route, **headers: str) -> httpx2.Response:
-    """Send a request of the route's form; of an answer without end only the head is read."""
+    """Send a sample request to the route; of an endless response only the head is read."""
     path = route.path.replace("...}", "}")
     for name in route.parameters:
         path = path.replace(f"{{{name}}}", PATHS.get(name, "sample"))
@@ -64,7 +64,7 @@ def send(client: httpx2.Client, route: Route, **headers: str) -> httpx2.Response
     if route.is_write:
         headers["if-match"] = '"1"'
     if route.permission is AGENT:
-        headers["tidegate-protocol"] = "2"  # else its form is refused before its sender
+        headers["tidegate-protocol"] = "2"  # else the form is refused first
     if route.content is Consumes.FORM:
         form = sample_form(route.types[2])
         return client.request(route.method, path, headers=headers, data=form)
@@ -76,14 +76,14 @@ def send(client: httpx2.Client, route: Route, **headers: str) -> httpx2.Response
 
 
 def sample_body(model: type[msgspec.Struct]) -> dict[str, Any]:
-    """The required members of a struct, by the names that they have in JSON."""
+    """The required members of a struct, by their names in JSON."""
     found = inspect.type_info(model)
     assert isinstance(found, inspect.StructType)
     return _members(found)
 
 
 def sample_form(model: type[msgspec.Struct]) -> dict[str, Any]:
-    """The same as fields of a form, with the version that every form carries."""
+    """The same as form fields, with the version that every form carries."""
     members = {name: _as_text(value) for name, value in sample_body(model).items()}
     return {**members, "expected_version": "1"}
 

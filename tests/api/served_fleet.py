@@ -1,7 +1,8 @@
-"""A server with hosts: operators who set it up, agents that speak for it, a dispatcher in hand.
+"""A server with hosts: operators who set it up, agents that report, and a dispatcher.
 
-Its clock stands still until ``wait``, or is the system's. Orders, timers and manifests are done by
-hand, or by a thread (``working``). Agents speak by hand (``WireAgent``), or are programs.
+Its clock moves only by ``wait``, or is the system's. The test dispatches orders, runs timers and
+publishes manifests itself, or lets a thread do so (``working``). Agents are driven by the test
+(``WireAgent``) or are processes.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ WAVES = [
 
 @cache
 def _prepared() -> tuple[Path, dict[str, Ed25519PrivateKey]]:
-    """A data directory with two releases and two hosts, and the keys of these."""
+    """A data directory with two releases and two hosts, and the keys of these hosts."""
     place = Path(mkdtemp(prefix="tidegate-crew-"))
     atexit.register(rmtree, place, ignore_errors=True)
     with serving(place / "data", clock=ManualClock(T0)) as served:
@@ -73,7 +74,7 @@ def _prepared() -> tuple[Path, dict[str, Ed25519PrivateKey]]:
 def serve_fleet(
     data: Path, routes: Sequence[Route] = ROUTES, **settings: Any
 ) -> Iterator[ServedFleet]:
-    """A server of its own with releases, hosts and their agents."""
+    """Serve a data directory with releases, hosts and their agents."""
     prepared, keys = _prepared()
     copied(prepared, data)
     with serving(data, routes=routes, is_set_up=False, clock=ManualClock(T0), **settings) as served:
@@ -87,7 +88,7 @@ def serve_fleet(
 
 
 class ServedFleet(People):
-    """web.1 and web.2 are published, web-stable carries them to two hosts in two waves."""
+    """web.1 and web.2 are published; web-stable delivers to two hosts in two waves."""
 
     def __init__(self, served: Served) -> None:
         super().__init__(served)
@@ -114,7 +115,7 @@ class ServedFleet(People):
 
     @contextmanager
     def working(self) -> Iterator[None]:
-        """Do orders, timers and manifests in a thread, as the worker does them."""
+        """Dispatch orders, run timers and publish manifests in a thread, as the worker does."""
         manifests = make_manifests_loop(self.installation, Counters(CollectorRegistry()))
         done = Event()
 
@@ -134,7 +135,7 @@ class ServedFleet(People):
             thread.join()
 
     def create(self, **policy: Any) -> httpx2.Response:
-        """The channel."""
+        """Create the channel."""
         made = self.manager.post(
             "/v1/channels",
             json={
@@ -153,7 +154,7 @@ class ServedFleet(People):
         )
 
     def sail(self, **policy: Any) -> None:
-        """Channel, rollout and the first wave's orders."""
+        """Create the channel, promote web.1, and dispatch the first wave's orders."""
         self.create(**policy)
         promoted = self.promote()
         assert promoted.status_code == 200, promoted.text
@@ -185,7 +186,7 @@ class ServedFleet(People):
         return agent
 
     def reopen(self) -> None:
-        """New sessions for all: the clock went on."""
+        """Open new sessions for all agents, after the clock has moved on."""
         for agent in self.agents.values():
             agent.open()
 
@@ -194,7 +195,7 @@ class ServedFleet(People):
         self.reopen()
 
     def converge(self, *host_ids: str) -> None:
-        """Let these hosts go all the way."""
+        """Let these hosts take their orders and converge."""
         for host_id in host_ids:
             order = self.agents[host_id].order()
             assert order is not None, f"{host_id} has no order"
@@ -204,13 +205,13 @@ class ServedFleet(People):
             assert self.agents[host_id].say("Converged", current_closure=None).status_code == 200
 
     def succeed(self) -> None:
-        """Let the rollout that is open reach its hosts, wave by wave."""
+        """Let the open rollout reach its hosts, wave by wave."""
         for host_id in ("web-01", "web-02"):
             self.dispatch()
             self.converge(host_id)
 
     def fail(self, host_id: str) -> None:
-        """Let this host fail its probe and go back."""
+        """Let this host fail its probe and roll back."""
         agent = self.agents[host_id]
         order = agent.order()
         assert order is not None
@@ -228,7 +229,7 @@ class ServedFleet(People):
 
 
 class WireAgent:
-    """What an agent does on the wire, by hand."""
+    """An agent's requests, sent by the test."""
 
     def __init__(self, served: Served, host_id: str, clock: ManualClock) -> None:
         self.host_id = host_id
@@ -237,7 +238,7 @@ class WireAgent:
         self.key = Ed25519PrivateKey.generate()
         self.session = ""
         self.mac_key = b""
-        self.seqs: dict[str, int] = {}  # the last number, per rollout
+        self.seqs: dict[str, int] = {}  # the last report's number, per rollout
         self.current: dict[str, Any] = {}
 
     @property
@@ -299,7 +300,7 @@ class WireAgent:
         return self.current
 
     def report(self, kind: str, seq: int, rollout_id: str = "", **members: Any) -> dict[str, Any]:
-        """A report as it is sent."""
+        """Build a report as agents send it."""
         return {
             "kind": kind,
             "rollout_id": rollout_id or self.current.get("rollout_id", ROLLOUT),
@@ -310,7 +311,7 @@ class WireAgent:
         }
 
     def say(self, kind: str, **members: Any) -> httpx2.Response:
-        """The next report; refused, its number is free for another."""
+        """Send the next report; if it is refused, its number is used again."""
         if "current_closure" in members and members["current_closure"] is None:
             members["current_closure"] = self.current["target_closure"]
         rollout_id = self.current["rollout_id"]
@@ -329,7 +330,7 @@ class WireAgent:
         )
 
     def activate(self, order: dict[str, Any], status: str = "pass") -> None:
-        """Acknowledge, switch, and say what the probe says."""
+        """Acknowledge an order, switch, and report the probe's result."""
         closure = order["target_closure"]
         said = [
             self.acknowledge(order),

@@ -39,15 +39,15 @@ from tidegate.web.routing import Route
 
 ADMIN = "user_admin0000"
 START_SECONDS_MAX = 60.0
-SECRET_CHARS_MIN = 32  # a shorter text may be found anywhere by chance
-SECONDS_MAX = 60.0  # for an answer: a machine may be busy with other things
+SECRET_CHARS_MIN = 32  # a shorter text may occur anywhere by chance
+SECONDS_MAX = 60.0  # to wait for a response on a busy machine
 NAP_SHARE = 10
-# All of it is http. To read the trusted roots takes 0.1 s, and even an empty context some ms.
+# All URLs are http. Reading the trusted roots takes 0.1 s, and even an empty context some ms.
 NO_TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 class QuickNaps:
-    """asyncio as uvicorn sees it here: each stop takes two of its naps, 0.1 s each."""
+    """asyncio for uvicorn, with shorter sleeps: uvicorn sleeps twice for 0.1 s as it stops."""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(asyncio, name)
@@ -71,11 +71,11 @@ class Served:
         self._count = 0
 
     def skip_names(self, count: int = 1_000) -> None:
-        """Names of users and tokens that somebody has in this data already."""
+        """Skip names of users and tokens that already exist in this data."""
         self._count += count
 
     def user(self, *grants: Grant) -> str:
-        """A new user with these roles, added by the administrator."""
+        """Add a user with these roles, as the administrator."""
         self._count += 1
         user_id = f"user_{self._count:010d}"
         command = AddUser(user_id=user_id, by=ADMIN, grants=grants)
@@ -83,7 +83,7 @@ class Served:
         return user_id
 
     def token(self, user_id: str, grants: tuple[Grant, ...] | None = None) -> str:
-        """A token of this user, narrowed if grants are given."""
+        """Make a token of this user, narrowed to the grants if there are any."""
         self._count += 1
         return self.make_token(f"token{self._count:08d}", user_id, grants=grants)
 
@@ -94,7 +94,7 @@ class Served:
         days: int = 30,
         grants: tuple[Grant, ...] | None = None,
     ) -> str:
-        """A token of this user under this id."""
+        """Make a token of this user with this id."""
         meta = Meta(actor=user_id)
         token = self.installation.accounts.tokens.keep_token(token_id, meta)
         command = CreateToken(user_id=user_id, token_id=token_id, days=days, grants=grants)
@@ -104,14 +104,14 @@ class Served:
     def add_person(
         self, user_id: str, called: accounts.PersonNames, password: str, *grants: Grant
     ) -> None:
-        """A user with names and a password under this id, added by the administrator."""
+        """Add a user with names and a password under this id, as the administrator."""
         meta = Meta(actor=ADMIN)
         self.installation.accounts.keep_person(user_id, called, password, meta)
         command = AddUser(user_id=user_id, by=ADMIN, grants=grants)
         self.installation.execute.run(add_user, command, meta=meta)
 
     def client(self, token: str | None = None, **headers: str) -> httpx2.Client:
-        """A client with this token; None: nobody."""
+        """A client with this token; None: without credentials."""
         if token is not None:
             headers["authorization"] = f"Bearer {token}"
         client = httpx2.Client(
@@ -124,13 +124,13 @@ class Served:
         return client
 
     def as_role(self, *roles: Role | Grant) -> httpx2.Client:
-        """A client of a new user with these roles, everywhere unless a grant says where."""
+        """A client of a new user with these roles, on all scopes unless a grant says otherwise."""
         grants = tuple(item if isinstance(item, Grant) else Grant(item) for item in roles)
         return self.client(self.token(self.user(*grants)))
 
     @cached_property
     def admin(self) -> httpx2.Client:
-        """The first user: administers, and nothing else."""
+        """A client of the first user, who has the administrator role only."""
         return self.client(self.token(ADMIN))
 
     def everything(self) -> httpx2.Client:
@@ -156,7 +156,7 @@ def serving(
 ) -> Iterator[Served]:
     """Serve an installation in this directory until the block ends.
 
-    Limits on rates are far away unless they are set.
+    Rate limits are too high to matter unless they are set.
     """
     chosen: dict[str, Any] = {
         "reads_per_second": 100_000,
@@ -168,14 +168,14 @@ def serving(
         **settings,
     }
     if not data.exists() and "store" not in chosen:
-        copied(_laid_out(), data)  # to lay out all tables takes most of a start
+        copied(_laid_out(), data)  # creating the tables takes most of a start
     data.mkdir(mode=0o700, exist_ok=True)
     data.chmod(0o700)
     installation = open_installation(Settings(data=str(data), **chosen), clock)
     if is_set_up:
         command = SetUp(user_id=ADMIN, alone=alone)
         installation.execute.run(set_up, command, meta=Meta(actor=ADMIN))
-    with patch.object(passwords, "SCRYPT_N", 2):  # for the stand-in of names that nobody has only
+    with patch.object(passwords, "SCRYPT_N", 2):  # for the dummy hash of unknown names
         application = make_application(installation, routes=routes, agents=agents)
     server = make_server(application, installation.settings, protocol)
     thread = Thread(target=server.run, name="served")
@@ -195,14 +195,14 @@ def serving(
 
 
 def secret_of(token: str) -> str:
-    """The last part of ``<prefix>_<id>_<secret>``, which may hold underscores of its own."""
+    """The last part of ``<prefix>_<id>_<secret>``, which may contain underscores."""
     secret = token.split("_", 2)[2]
     assert len(secret) >= SECRET_CHARS_MIN, token
     return secret
 
 
 def copied(source: Path, target: Path) -> None:
-    """A data directory as it stands; most of it are empty directories, which are made anew."""
+    """Copy a data directory, quickly: most of it are empty directories."""
     target.mkdir(parents=True)
     for place, directories, names in os.walk(source):
         made = f"{target}{place.removeprefix(str(source))}"
@@ -214,7 +214,7 @@ def copied(source: Path, target: Path) -> None:
 
 @cache
 def _laid_out() -> Path:
-    """A data directory in which nothing has happened yet."""
+    """A data directory with all tables and no events."""
     place = Path(mkdtemp(prefix="tidegate-api-"))
     atexit.register(rmtree, place, ignore_errors=True)
     place.chmod(0o700)

@@ -1,4 +1,4 @@
-"""Doors: first start, sign-in, sessions, CSRF, API tokens, roles, and a person who is erased."""
+"""Access: first start, sign-in, sessions, CSRF, API tokens, roles, and erasing a person."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ T0 = datetime(2026, 1, 27, 10, 0, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(("alone", "quorum", "roles"), [(True, 0, len(Role)), (False, 1, 2)])
-def test_makes_the_first_user_with_the_code_that_was_printed(
+def test_creates_the_first_user_with_the_printed_code(
     tmp_path: Path, alone: bool, quorum: int, roles: int
 ) -> None:
     with serving(tmp_path / "data", is_set_up=False) as served:
@@ -49,7 +49,7 @@ def test_makes_the_first_user_with_the_code_that_was_printed(
         assert served.installation.accounts.open_setup() is None
 
 
-def test_lets_a_setup_code_grow_old(tmp_path: Path) -> None:
+def test_a_setup_code_expires(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     with serving(tmp_path / "data", is_set_up=False, clock=clock) as served:
         code = served.installation.accounts.open_setup()
@@ -64,7 +64,7 @@ def test_lets_a_setup_code_grow_old(tmp_path: Path) -> None:
 # ── sessions ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_opens_a_session_by_a_cookie_that_scripts_cannot_read(served: Served) -> None:
+def test_sets_a_session_cookie_that_scripts_cannot_read(served: Served) -> None:
     served.admin.post("/v1/users", json=person())
 
     answer = served.client().post("/v1/sessions", json={"login": LOGIN, "password": PASSWORD})
@@ -76,7 +76,7 @@ def test_opens_a_session_by_a_cookie_that_scripts_cannot_read(served: Served) ->
     assert answer.json()["csrf_token"] not in cookie
 
 
-def test_marks_the_cookie_secure_where_browsers_come_by_https(tmp_path: Path) -> None:
+def test_marks_the_cookie_secure_if_browsers_use_https(tmp_path: Path) -> None:
     with serving(tmp_path / "data", public_url="https://gate.example") as served:
         served.admin.post("/v1/users", json=person())
 
@@ -86,7 +86,7 @@ def test_marks_the_cookie_secure_where_browsers_come_by_https(tmp_path: Path) ->
         assert answer.headers["set-cookie"].endswith("; Secure")
 
 
-def test_does_not_tell_a_wrong_name_from_a_wrong_password(served: Served) -> None:
+def test_answers_alike_for_a_wrong_name_and_a_wrong_password(served: Served) -> None:
     served.admin.post("/v1/users", json=person())
     client = served.client()
 
@@ -124,7 +124,7 @@ def test_refuses_a_write_of_a_session_without_its_csrf_token(served: Served) -> 
     assert client.get("/v1/repositories/made").status_code == 200
 
 
-def test_ends_a_session_by_signing_out_by_idling_and_by_age(tmp_path: Path) -> None:
+def test_ends_a_session_by_sign_out_idleness_and_age(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     with serving(tmp_path / "data", clock=clock) as served:
         served.admin.post("/v1/users", json=person(roles=[{"role": "viewer"}]))
@@ -138,7 +138,7 @@ def test_ends_a_session_by_signing_out_by_idling_and_by_age(tmp_path: Path) -> N
         clock.advance(timedelta(minutes=29))
         assert idle.get("/v1/me").status_code == 200
         clock.advance(timedelta(minutes=29))
-        assert idle.get("/v1/me").status_code == 200, "it was seen since"
+        assert idle.get("/v1/me").status_code == 200, "it was used since"
         clock.advance(timedelta(minutes=31))
         assert idle.get("/v1/me").status_code == 401
 
@@ -147,10 +147,10 @@ def test_ends_a_session_by_signing_out_by_idling_and_by_age(tmp_path: Path) -> N
         for _ in range(26):
             clock.advance(timedelta(minutes=28))
             seen.append(old.get("/v1/me").status_code)
-        assert seen == [200] * 25 + [401], "twelve hours are over"
+        assert seen == [200] * 25 + [401], "twelve hours have passed"
 
 
-def test_tells_failed_sign_ins_as_one_event_a_minute(tmp_path: Path) -> None:
+def test_records_failed_sign_ins_as_one_event_a_minute(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     with serving(tmp_path / "data", clock=clock) as served:
         user_id = served.admin.post("/v1/users", json=person()).json()["user_id"]
@@ -184,15 +184,15 @@ def test_limits_failed_sign_ins(tmp_path: Path) -> None:
         assert int(answers[-1].headers["retry-after"]) >= 1
 
 
-def test_limits_how_often_one_may_write(tmp_path: Path) -> None:
+def test_limits_the_rate_of_writes(tmp_path: Path) -> None:
     with serving(tmp_path / "data", writes_per_second=2) as served:
         viewer, other = served.as_role(Role.VIEWER), served.as_role(Role.VIEWER)
 
         answers = [viewer.post("/v1/tokens", json={}).status_code for _ in range(20)]
 
         assert 429 in answers
-        assert viewer.get("/v1/me").status_code == 200, "reads have a limit of their own"
-        assert other.post("/v1/tokens", json={}).status_code == 201, "so has everybody"
+        assert viewer.get("/v1/me").status_code == 200, "reads have a separate limit"
+        assert other.post("/v1/tokens", json={}).status_code == 201, "so has every user"
 
 
 # ── users, roles ──────────────────────────────────────────────────────────────────────────────────
@@ -213,7 +213,7 @@ def test_adds_a_user_once_under_one_key(served: Served) -> None:
     assert (taken.status_code, taken.json()["code"]) == (409, "user_exists")
 
 
-def test_lets_nobody_change_their_own_access(served: Served) -> None:
+def test_users_cannot_change_their_own_access(served: Served) -> None:
     admin = served.admin
 
     answers = [
@@ -231,7 +231,7 @@ def test_lets_nobody_change_their_own_access(served: Served) -> None:
     ] * 4
 
 
-def test_grants_and_takes_roles_on_scopes(served: Served) -> None:
+def test_grants_and_withdraws_roles_on_scopes(served: Served) -> None:
     admin = served.admin
     user_id = served.user()
     client = served.client(served.token(user_id))
@@ -248,7 +248,7 @@ def test_grants_and_takes_roles_on_scopes(served: Served) -> None:
     assert bad.status_code == 400
 
 
-def test_shuts_a_disabled_user_out_at_once(served: Served) -> None:
+def test_locks_a_disabled_user_out_at_once(served: Served) -> None:
     admin = served.admin
     user_id = admin.post("/v1/users", json=person(roles=[{"role": "viewer"}])).json()["user_id"]
     browser = signed_in(served)
@@ -264,7 +264,7 @@ def test_shuts_a_disabled_user_out_at_once(served: Served) -> None:
     assert signed_in(served).get("/v1/me").status_code == 200
 
 
-def test_changes_a_password_of_ones_own_and_nobody_elses(served: Served) -> None:
+def test_users_change_their_own_password_only(served: Served) -> None:
     admin = served.admin
     user_id = admin.post("/v1/users", json=person()).json()["user_id"]
     browser = signed_in(served)
@@ -301,7 +301,7 @@ def test_shows_a_token_once_and_lets_it_expire(tmp_path: Path) -> None:
         assert other.get("/v1/me").status_code == 401
 
 
-def test_repeats_no_secret_under_an_idempotency_key(served: Served) -> None:
+def test_a_repeat_does_not_return_the_secret_again(served: Served) -> None:
     client = served.as_role(Role.VIEWER)
     headers = {"idempotency-key": "one"}
 
@@ -312,8 +312,8 @@ def test_repeats_no_secret_under_an_idempotency_key(served: Served) -> None:
     assert served.client(made.json()["token"]).get("/v1/me").status_code == 200
 
 
-def test_makes_a_token_whose_first_request_failed_halfway(served: Served) -> None:
-    """Its hash was kept, and could not be forgotten: the disk was full."""
+def test_creates_a_token_after_a_first_request_that_failed_halfway(served: Served) -> None:
+    """The token's hash had been stored and could not be removed: the disk was full."""
     user_id = served.user(Grant(Role.VIEWER))
     client = served.client(served.token(user_id))
     principal = Principal(user_id, "token", (Grant(Role.VIEWER),))
@@ -351,7 +351,7 @@ def test_shows_no_token_that_another_copy_of_the_request_replaced(
     assert (made.status_code, made.json()["code"]) == (409, "token_exists")
 
 
-def test_lets_only_the_owner_and_administrators_revoke_a_token(served: Served) -> None:
+def test_only_the_owner_and_administrators_revoke_a_token(served: Served) -> None:
     owner, other = served.as_role(Role.VIEWER), served.as_role(Role.RELEASE_MANAGER)
     token_id = owner.get("/v1/tokens").json()["items"][0]["token_id"]
 
@@ -366,7 +366,7 @@ def test_lets_only_the_owner_and_administrators_revoke_a_token(served: Served) -
 # ── secrets and names ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_leaves_no_byte_of_an_erased_person_anywhere(served: Served) -> None:
+def test_erasing_a_person_leaves_no_byte_of_their_names(served: Served) -> None:
     admin = served.admin
     roles = [{"role": "viewer"}, {"role": "author"}]
     user_id = admin.post("/v1/users", json=person(roles=roles)).json()["user_id"]
@@ -391,7 +391,7 @@ def test_leaves_no_byte_of_an_erased_person_anywhere(served: Served) -> None:
     assert again.status_code == 201, "the sign-in name is free"
 
 
-def test_stores_no_secret_that_it_gave_out(served: Served) -> None:
+def test_stores_no_issued_secret(served: Served) -> None:
     admin = served.admin
     admin.post("/v1/users", json=person(roles=[{"role": "viewer"}]))
     browser = signed_in(served)
@@ -404,7 +404,7 @@ def test_stores_no_secret_that_it_gave_out(served: Served) -> None:
     assert [secret for secret in secrets if secret.encode() in stored] == []
 
 
-def test_knows_a_password_by_the_costs_that_it_was_kept_with(
+def test_verifies_a_password_with_the_costs_of_its_hash(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     kept = passwords.stretch_password(PASSWORD)

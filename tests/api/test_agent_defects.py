@@ -1,4 +1,4 @@
-"""Defects of the system before us that lay at its door to agents; numbers as in the reference."""
+"""Defects of the previous system in its agent API; the numbers are those of the reference."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def until(looked: list[str], hosts: set[str]) -> None:
         sleep(0.01)
 
 
-def test_d11_a_report_is_answered_with_what_the_log_says_or_with_the_state_that_refuses_it(
+def test_d11_an_accepted_report_is_in_the_log_and_a_refused_one_names_the_state(
     fleet: ServedFleet,
 ) -> None:
     fleet.sail()
@@ -49,7 +49,7 @@ def test_d11_a_report_is_answered_with_what_the_log_says_or_with_the_state_that_
     assert after == stands
 
 
-def test_d23_an_order_makes_nobody_look_but_the_host_that_it_is_for(tmp_path: Path) -> None:
+def test_d23_an_order_wakes_only_its_own_host(tmp_path: Path) -> None:
     names = ["web-02", *(f"web-{number:02}" for number in range(3, 9))]
     looked: list[str] = []
     with ThreadPoolExecutor(len(names) + 1) as threads:
@@ -61,22 +61,22 @@ def test_d23_an_order_makes_nobody_look_but_the_host_that_it_is_for(tmp_path: Pa
             canary = threads.submit(fleet.agents["web-01"].poll, 60)
             others = [threads.submit(fleet.agents[name].poll, 60) for name in names]
             until(looked, {"web-01", *names})
-            fleet.viewer.get("/livez")  # a turn of the server's loop later, they are all parked
+            fleet.viewer.get("/livez")  # one turn of the event loop later, all of them wait
             looked.clear()
 
             fleet.promote()
             fleet.dispatch()
 
             assert canary.result().json()["rollout_id"] == ROLLOUT
-            assert set(looked) == {"web-01"}, "the others are still parked"
+            assert set(looked) == {"web-01"}, "the others still wait"
             assert not any(other.done() for other in others)
             close, fleet.served.close = fleet.served.close, lambda: None  # type: ignore[method-assign]
-        assert {other.result().status_code for other in others} == {204}, "the end of the server"
+        assert {other.result().status_code for other in others} == {204}, "the server stopped"
         close()
 
 
 def tell_of_looks(fleet: ServedFleet, looked: list[str]) -> None:
-    """Have every look into the queue of orders noted."""
+    """Record the host of every read from the queue of orders."""
     store = fleet.installation.store
     ask = store.range
 

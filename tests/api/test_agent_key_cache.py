@@ -1,4 +1,4 @@
-"""What the agents' door remembers of keys, and what makes it look again."""
+"""The cache of agent keys in the agent API, and what invalidates it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tidegate.control.operations.execute import Execute
 from tidegate.errors import StoreUnavailable
 
 SOURCE = Path(tidegate.__file__).parent
-ENDS = frozenset({"revoke_host", "retire_host", "CERT_REVOCATIONS"})  # who names one can end keys
-ROOMS = ("domain/fleet/", "simulate/")  # where they are made, and where there is no door
+ENDS = frozenset({"revoke_host", "retire_host", "CERT_REVOCATIONS"})  # their callers end keys
+ROOMS = ("domain/fleet/", "simulate/")  # where they are defined, and where there is no API
 
 
 @pytest.fixture
@@ -40,9 +40,7 @@ def looked(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return hosts
 
 
-def test_looks_a_key_up_once_however_much_is_committed(
-    fleet: ServedFleet, looked: list[str]
-) -> None:
+def test_reads_a_key_once_however_much_is_committed(fleet: ServedFleet, looked: list[str]) -> None:
     agent = fleet.agents["web-01"]
     assert agent.poll().status_code == 204
     assert looked == ["web-01"]
@@ -58,7 +56,7 @@ def test_looks_a_key_up_once_however_much_is_committed(
 
 
 @pytest.mark.parametrize("verb", ["revoke", "retire"])
-def test_looks_every_key_up_again_once_one_has_ended(
+def test_reads_every_key_again_after_one_has_ended(
     fleet: ServedFleet, looked: list[str], verb: str
 ) -> None:
     stays, goes = fleet.agents["web-01"], fleet.agents["web-02"]
@@ -74,7 +72,7 @@ def test_looks_every_key_up_again_once_one_has_ended(
 
 
 @pytest.mark.parametrize("verb", ["revoke", "retire"])
-def test_refuses_a_key_whose_end_was_begun_and_could_not_be_finished(
+def test_refuses_a_key_whose_revocation_failed_halfway(
     fleet: ServedFleet, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = fleet.agents["web-01"]
@@ -90,7 +88,7 @@ def test_refuses_a_key_whose_end_was_begun_and_could_not_be_finished(
     assert agent.poll().json()["code"] == "key_refused"
 
 
-def test_refuses_a_key_that_came_while_its_host_was_being_shut_out(
+def test_refuses_a_key_that_was_enrolled_while_its_host_was_retired(
     fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert fleet.operator.post("/v1/hosts/web-01/revoke", json={"reason": "lost"}).is_success
@@ -112,8 +110,8 @@ def test_refuses_a_key_that_came_while_its_host_was_being_shut_out(
     assert fleet.agents["web-01"].poll().json()["code"] == "key_refused"
 
 
-def test_ends_of_keys_are_in_one_place() -> None:
-    """The door forgets a key when it is notified; code elsewhere would not notify it."""
+def test_keys_are_ended_in_one_place_only() -> None:
+    """The API drops a key from its cache when notified; code elsewhere would not notify it."""
     named = {
         path.relative_to(SOURCE).as_posix(): {
             node.id if isinstance(node, ast.Name) else node.attr

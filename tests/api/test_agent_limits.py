@@ -1,4 +1,4 @@
-"""How often a host may ask, and that a recorded proof opens no second session."""
+"""Limits on how often a host may send requests; a replayed session proof opens no session."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from tests.api.served_fleet import T0, WireAgent, serve_fleet
 from tidegate.control.fleet.used_proofs import UsedProofs
 from tidegate.domain.hosts.protocol import SKEW_SECONDS_MAX, session_message
 
-RATE = 2  # a second; bursts are twice as large
+RATE = 2  # per second; bursts are twice as large
 
 
 @pytest.mark.parametrize("fast_path", [True, False], ids=["fast path", "usual path"])
 @pytest.mark.parametrize("wait", [None, 0], ids=["plain", "with a query"])
-def test_a_host_that_asks_too_often_waits_and_no_other_host_does(
+def test_a_host_that_polls_too_often_limits_no_other_host(
     tmp_path: Path, fast_path: bool, wait: int | None
 ) -> None:
     with serve_fleet(
@@ -29,7 +29,7 @@ def test_a_host_that_asks_too_often_waits_and_no_other_host_does(
         refused = [item for item in answers if item.status_code == 429]
 
         assert [item.status_code for item in answers[: 2 * RATE]] == [204] * 2 * RATE
-        assert refused, "more came than a burst, faster than the bucket fills"
+        assert refused, "more requests than a burst, faster than the bucket refills"
         assert {item.json()["code"] for item in refused} == {"rate_limited"}
         assert all(int(item.headers["retry-after"]) >= 1 for item in refused)
         assert poll(other, wait).status_code == 204

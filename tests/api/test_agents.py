@@ -1,4 +1,4 @@
-"""Agents over HTTP: how they get in, how they prove themselves, orders, reports, content."""
+"""Agents over HTTP: enrollment, authentication, orders, reports, content."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 # ── enrollment ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_trades_a_token_once_for_the_registration_of_a_key(fleet: ServedFleet) -> None:
+def test_a_token_registers_a_key_once(fleet: ServedFleet) -> None:
     made = fleet.operator.post("/v1/hosts/enroll", json={"host_id": "db-01", "labels": {"a": "b"}})
     assert made.status_code == 201, made.text
     agent = WireAgent(fleet.served, "db-01", fleet.clock)
@@ -69,7 +69,7 @@ def test_trades_a_token_once_for_the_registration_of_a_key(fleet: ServedFleet) -
     assert fleet.installation.health.differences() == []
 
 
-def test_gives_a_repeated_invitation_the_same_token(fleet: ServedFleet) -> None:
+def test_a_repeated_enrollment_request_gets_the_same_token(fleet: ServedFleet) -> None:
     headers = {"idempotency-key": "one"}
     body = {"host_id": "db-01"}
 
@@ -80,10 +80,10 @@ def test_gives_a_repeated_invitation_the_same_token(fleet: ServedFleet) -> None:
     assert first.json() == again.json()
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
     stored = fleet.installation.reads.range(ENROLLMENT_TOKENS, limit=10)
-    assert secret_of(first.json()["token"]) not in str(stored), "no secret is kept"
+    assert secret_of(first.json()["token"]) not in str(stored), "no secret is stored"
 
 
-def test_refuses_tokens_and_proofs_that_are_not_good(fleet: ServedFleet) -> None:
+def test_refuses_invalid_tokens_and_proofs(fleet: ServedFleet) -> None:
     token = fleet.token("db-01")
     agent = WireAgent(fleet.served, "db-01", fleet.clock)
     body = {"token": token, "public_key": agent.public_key}
@@ -103,7 +103,7 @@ def test_refuses_tokens_and_proofs_that_are_not_good(fleet: ServedFleet) -> None
     assert fleet.viewer.get("/v1/hosts/db-01").status_code == 404
 
 
-def test_takes_no_second_key_while_the_first_one_counts(fleet: ServedFleet) -> None:
+def test_refuses_a_second_key_while_the_first_one_is_valid(fleet: ServedFleet) -> None:
     intruder = WireAgent(fleet.served, "web-01", fleet.clock)
 
     answer = intruder.enroll(fleet.token("web-01"))
@@ -112,7 +112,7 @@ def test_takes_no_second_key_while_the_first_one_counts(fleet: ServedFleet) -> N
     assert fleet.agents["web-01"].poll().status_code == 204
 
 
-def test_shuts_a_revoked_host_out_at_once_until_it_comes_with_another_key(
+def test_locks_a_revoked_host_out_until_it_has_another_key(
     fleet: ServedFleet,
 ) -> None:
     agent = fleet.agents["web-01"]
@@ -129,11 +129,11 @@ def test_shuts_a_revoked_host_out_at_once_until_it_comes_with_another_key(
     assert (session.status_code, session.json()["code"]) == (403, "key_revoked")
     assert (same_key.status_code, same_key.json()["code"]) == (403, "key_revoked")
     assert new.poll().status_code == 204
-    assert agent.poll().json()["code"] == "key_refused", "the old session stays shut"
+    assert agent.poll().json()["code"] == "key_refused", "the old session stays invalid"
     assert len(fleet.installation.reads.range(CERT_REVOCATIONS, limit=10)) == 1
 
 
-def test_forgets_credentials_that_nobody_could_profit_from(fleet: ServedFleet) -> None:
+def test_removes_credentials_that_have_expired(fleet: ServedFleet) -> None:
     fleet.operator.post("/v1/hosts/web-01/revoke", json={"reason": "stolen"})
     enrollment = fleet.installation.enrollment
 
@@ -149,7 +149,7 @@ def test_forgets_credentials_that_nobody_could_profit_from(fleet: ServedFleet) -
 # ── each request ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_refuses_a_request_of_which_anything_was_changed(fleet: ServedFleet) -> None:
+def test_refuses_a_request_with_any_change(fleet: ServedFleet) -> None:
     agent = fleet.agents["web-01"]
     build = agent.client.build_request
     codes = []
@@ -187,7 +187,7 @@ def test_refuses_a_session_of_another_host_or_another_end(fleet: ServedFleet) ->
     assert codes == ["bad_mac", "bad_mac", "unauthenticated", "unauthenticated"]
 
 
-def test_demands_an_authorization_of_its_own_form(fleet: ServedFleet) -> None:
+def test_requires_its_own_form_of_authorization(fleet: ServedFleet) -> None:
     agent = fleet.agents["web-01"]
 
     for value in ("", "Bearer x", "Tidegate a b c", "Tidegate a 1", "ÿ"):
@@ -211,7 +211,7 @@ def test_refuses_a_clock_that_is_wrong(fleet: ServedFleet, skew: int) -> None:
     assert session.json()["server_time"].startswith("2026-04-24T20:00:00")
 
 
-def test_takes_a_clock_that_is_nearly_right(fleet: ServedFleet) -> None:
+def test_accepts_a_clock_that_is_nearly_right(fleet: ServedFleet) -> None:
     agent = fleet.agents["web-01"]
 
     assert agent.open(skew=59).status_code == 200
@@ -234,7 +234,7 @@ def test_ends_a_session_after_a_quarter_of_an_hour(fleet: ServedFleet) -> None:
 @pytest.mark.parametrize(
     ("said", "status"), [("2", 204), ("1", 426), ("3", 426), ("", 400), ("one", 400), ("-1", 400)]
 )
-def test_serves_the_protocol_that_it_speaks(fleet: ServedFleet, said: str, status: int) -> None:
+def test_serves_its_protocol_version_only(fleet: ServedFleet, said: str, status: int) -> None:
     agent = fleet.agents["web-01"]
     agent.client.headers["tidegate-protocol"] = said
 
@@ -258,7 +258,7 @@ def test_refuses_a_proof_by_another_key(fleet: ServedFleet) -> None:
 # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_hands_out_an_order_once_until_its_lease_ends(fleet: ServedFleet) -> None:
+def test_sends_an_order_once_until_its_lease_ends(fleet: ServedFleet) -> None:
     fleet.sail()
     canary, rest = fleet.agents["web-01"], fleet.agents["web-02"]
 
@@ -271,13 +271,13 @@ def test_hands_out_an_order_once_until_its_lease_ends(fleet: ServedFleet) -> Non
     assert order["target_closure"] == release["digest"]
     assert order["policy"]["soak_seconds"] == 30
     assert (order["release_id"], order["content"]) == ("web.1", "/v1/agent/releases/web.1")
-    assert rest.order() is None, "its wave has not come"
-    assert canary.order() is None, "it is on its way"
+    assert rest.order() is None, "its wave has not started"
+    assert canary.order() is None, "it was sent"
     fleet.wait(31)
-    assert canary.order() == order, "nothing was heard: it goes out again"
+    assert canary.order() == order, "no acknowledgement came: it is sent again"
 
 
-def test_wakes_a_poll_that_waits_by_the_order_of_its_own_host(fleet: ServedFleet) -> None:
+def test_an_order_wakes_the_waiting_poll_of_its_host(fleet: ServedFleet) -> None:
     fleet.create()
     with ThreadPoolExecutor(2) as threads:
         canary = threads.submit(fleet.agents["web-01"].poll, 60)
@@ -305,7 +305,7 @@ def test_writes_nothing_for_a_poll_that_finds_nothing(fleet: ServedFleet) -> Non
 
 
 @pytest.mark.parametrize("wait", ["-1", "61", "x", "1&wait=2"])
-def test_refuses_a_wait_that_is_too_long(fleet: ServedFleet, wait: str) -> None:
+def test_refuses_too_long_a_wait(fleet: ServedFleet, wait: str) -> None:
     answer = fleet.agents["web-01"].send("GET", f"/v1/agent/dispatch?wait={wait}")
 
     assert (answer.status_code, answer.json()["errors"][0]["field"]) == (400, "query.wait")
@@ -367,7 +367,7 @@ def test_answers_a_repeat_as_accepted_and_a_gap_with_the_expected_number(
     assert fleet.installation.log.head() == position, "a refused report is never in the log"
 
 
-def test_answers_each_report_of_a_batch_for_itself(fleet: ServedFleet) -> None:
+def test_answers_each_report_of_a_batch_separately(fleet: ServedFleet) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
     order = agent.order()
@@ -406,7 +406,7 @@ def test_answers_each_report_of_a_batch_for_itself(fleet: ServedFleet) -> None:
 @pytest.mark.parametrize(
     "kind", ["RolloutTerminal", "WaveAdvanced", "HostStateChanged", "OperatorClearance", "", 7]
 )
-def test_refuses_an_event_of_the_rollout_from_an_agent(fleet: ServedFleet, kind: object) -> None:
+def test_refuses_events_of_the_rollout_from_an_agent(fleet: ServedFleet, kind: object) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
     before = fleet.installation.reads.find(tally_key(ROLLOUT), RolloutTally)
@@ -416,12 +416,12 @@ def test_refuses_an_event_of_the_rollout_from_an_agent(fleet: ServedFleet, kind:
     answer = agent.send("POST", "/v1/agent/events", json={"report": report})
 
     assert (answer.status_code, answer.json()["code"]) == (422, "invalid_input")
-    assert "DispatchAck" in answer.json()["detail"], "it says what is allowed"
+    assert "DispatchAck" in answer.json()["detail"], "it names what is allowed"
     assert fleet.installation.reads.find(tally_key(ROLLOUT), RolloutTally) == before
     assert fleet.installation.log.head() == position
 
 
-def test_refuses_reports_that_are_none(fleet: ServedFleet) -> None:
+def test_refuses_malformed_reports(fleet: ServedFleet) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
     good = agent.report("ActivationStarted", 1)
@@ -453,13 +453,13 @@ def test_refuses_reports_that_are_none(fleet: ServedFleet) -> None:
     "body",
     [{}, {"report": {}, "reports": []}, {"reports": [{}] * 101}, {"report": 1}, {"other": 1}, []],
 )
-def test_refuses_bodies_that_hold_no_reports(fleet: ServedFleet, body: object) -> None:
+def test_refuses_bodies_without_reports(fleet: ServedFleet, body: object) -> None:
     answer = fleet.agents["web-01"].send("POST", "/v1/agent/events", json=body)
 
     assert (answer.status_code, answer.json()["code"]) == (400, "invalid_request")
 
 
-def test_tells_an_agent_whose_rollout_was_superseded_that_it_is_gone(fleet: ServedFleet) -> None:
+def test_answers_gone_to_a_report_of_a_superseded_rollout(fleet: ServedFleet) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
     order = agent.order()
@@ -474,7 +474,7 @@ def test_tells_an_agent_whose_rollout_was_superseded_that_it_is_gone(fleet: Serv
 # ── heartbeats ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_notes_heartbeats_coarsely_and_answers_the_last_numbers(fleet: ServedFleet) -> None:
+def test_records_heartbeats_coarsely_and_returns_the_last_numbers(fleet: ServedFleet) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
     order = agent.order()
@@ -500,7 +500,7 @@ def test_notes_heartbeats_coarsely_and_answers_the_last_numbers(fleet: ServedFle
 
 
 def test_a_heartbeat_that_races_the_silence_timer_wins(fleet: ServedFleet) -> None:
-    """The timer finds the host silent after the heartbeat read its row, before it wrote its own."""
+    """The timer marks the host silent after the heartbeat read its row and before it wrote it."""
     fleet.agents["web-01"].beat()
     fleet.wait(200)
     times = 0
@@ -508,7 +508,7 @@ def test_a_heartbeat_that_races_the_silence_timer_wins(fleet: ServedFleet) -> No
     def clock() -> datetime:
         nonlocal times
         times += 1
-        if times == 2:  # 1: when it came, 2: when it is written down
+        if times == 2:  # first call: it arrived; second call: it is written
             assert fleet.tick().silences == 1
         return fleet.clock()
 
@@ -524,7 +524,7 @@ def test_a_heartbeat_that_races_the_silence_timer_wins(fleet: ServedFleet) -> No
 def test_a_heartbeat_that_is_sent_again_after_a_newer_one_changes_nothing(
     fleet: ServedFleet,
 ) -> None:
-    """Recorded on its way, it would say that the host went back to what it ran before."""
+    """If it were recorded, the host would seem to have gone back to its old release."""
     fleet.sail()
     agent = fleet.agents["web-01"]
     old = agent.client.build_request(
@@ -540,14 +540,14 @@ def test_a_heartbeat_that_is_sent_again_after_a_newer_one_changes_nothing(
     again = agent.client.send(old)
 
     assert again.status_code == 200, again.text
-    assert "received_at" in again.json(), "it is answered as any other"
+    assert "received_at" in again.json(), "it gets the usual response"
     assert fleet.viewer.get("/v1/hosts/web-01").json() == before
     assert fleet.installation.log.head() == head, "no row was written and no fact"
     agent.beat(**{CHANNEL: "sha256:old"})
     assert fleet.viewer.get("/v1/hosts/web-01").json()["current_closures"][CHANNEL] == "sha256:old"
 
 
-def test_says_when_a_host_goes_silent_and_when_it_is_back(fleet: ServedFleet) -> None:
+def test_records_when_a_host_goes_silent_and_when_it_is_back(fleet: ServedFleet) -> None:
     fleet.agents["web-01"].beat()
     fleet.wait(200)
     fleet.tick()
@@ -586,7 +586,7 @@ def test_notices_a_converged_host_that_runs_something_else(fleet: ServedFleet) -
 # ── content ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_gives_a_host_the_files_of_its_release_by_their_hashes(fleet: ServedFleet) -> None:
+def test_serves_a_host_the_files_of_its_release_by_hash(fleet: ServedFleet) -> None:
     fleet.create()
     agent = fleet.agents["web-01"]
 
@@ -607,7 +607,7 @@ def test_gives_a_host_the_files_of_its_release_by_their_hashes(fleet: ServedFlee
     assert (missing.status_code, missing.json()["code"]) == (404, "blob_missing")
 
 
-def test_shows_a_host_nothing_of_channels_that_it_is_not_in(fleet: ServedFleet) -> None:
+def test_hides_channels_that_a_host_is_not_in(fleet: ServedFleet) -> None:
     fleet.sail()
     stranger = fleet.enroll("db-01", app="db")
 
@@ -658,7 +658,7 @@ SMALL_ORDER = [
 
 @pytest.mark.parametrize("public_key", SMALL_ORDER)
 def test_enrolls_no_key_of_small_order(fleet: ServedFleet, public_key: str) -> None:
-    """Under such a key one signature fits many messages, so anybody could be the host."""
+    """Under such a key one signature fits many messages, so anyone could act as the host."""
     agent = WireAgent(fleet.served, "db-01", fleet.clock)
     proof = "01" + "00" * 31 + "00" * 32  # R is the neutral point, S is 0
     body = {"token": fleet.token("db-01"), "public_key": public_key, "proof": proof}
@@ -670,7 +670,7 @@ def test_enrolls_no_key_of_small_order(fleet: ServedFleet, public_key: str) -> N
     assert fleet.viewer.get("/v1/hosts/db-01").status_code == 404
 
 
-def test_the_session_door_does_not_say_which_hosts_there_are(fleet: ServedFleet) -> None:
+def test_a_session_request_does_not_reveal_which_hosts_exist(fleet: ServedFleet) -> None:
     proof = Ed25519PrivateKey.generate().sign(b"x").hex()
     time = int(fleet.clock().timestamp())
     client = fleet.agents["web-01"].client

@@ -1,4 +1,4 @@
-"""Whoever is not authenticated learns nothing about paths, hosts and databases from errors."""
+"""Errors tell clients without credentials nothing about paths, hosts and databases."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def break_store(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(served.installation.store, method, away)
 
 
-def test_a_problem_says_only_that_it_did_not_work(
+def test_a_problem_contains_no_details(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     break_store(served, monkeypatch)
@@ -39,7 +39,7 @@ def test_a_problem_says_only_that_it_did_not_work(
     assert answer.headers["x-request-id"] in caplog.text
 
 
-def test_a_page_does_the_same(
+def test_an_error_page_contains_no_details(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     form = {"login": "ada", "password": "x" * 12}

@@ -1,4 +1,4 @@
-"""Budgets over HTTP: how many hosts may be disrupted at once."""
+"""Budgets over HTTP: how many hosts may be in flight at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
         yield fleet
 
 
-def test_bounds_how_many_hosts_are_in_flight(fleet: ServedFleet) -> None:
+def test_limits_the_hosts_in_flight(fleet: ServedFleet) -> None:
     made = fleet.operator.put("/v1/budgets/web", json={"selector": "app=web", "max_in_flight": 1})
     fleet.sail(waves=[])
 
@@ -28,7 +28,7 @@ def test_bounds_how_many_hosts_are_in_flight(fleet: ServedFleet) -> None:
     assert orders == [True, False]
 
 
-def test_removes_a_budget_either_way(fleet: ServedFleet) -> None:
+def test_removes_a_budget_by_put_or_by_delete(fleet: ServedFleet) -> None:
     for name in ("one", "two"):
         fleet.operator.put(f"/v1/budgets/{name}", json={"selector": "*", "max_in_flight_pct": 50})
 
@@ -51,7 +51,5 @@ def test_removes_a_budget_either_way(fleet: ServedFleet) -> None:
         ("Web!", {"selector": "*", "max_in_flight": 1}),
     ],
 )
-def test_refuses_budgets_that_cannot_be(
-    fleet: ServedFleet, name: str, body: dict[str, object]
-) -> None:
+def test_refuses_invalid_budgets(fleet: ServedFleet, name: str, body: dict[str, object]) -> None:
     assert fleet.operator.put(f"/v1/budgets/{name}", json=body).status_code == 400

@@ -1,4 +1,4 @@
-"""Channels over HTTP: made, edited, promoted, rolled back, held, and what they were."""
+"""Channels over HTTP: created, edited, promoted, rolled back, held, and as of an earlier time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
         yield fleet
 
 
-def test_makes_a_channel_and_shows_it_with_its_policy(fleet: ServedFleet) -> None:
+def test_creates_a_channel_and_shows_it_with_its_policy(fleet: ServedFleet) -> None:
     made = fleet.create()
 
     shown = fleet.viewer.get(URL)
@@ -57,7 +57,7 @@ def test_makes_a_channel_and_shows_it_with_its_policy(fleet: ServedFleet) -> Non
         ({"package": ""}, 400, "invalid_request"),
     ],
 )
-def test_refuses_a_channel_that_cannot_be(
+def test_refuses_an_invalid_channel(
     fleet: ServedFleet, change: dict[str, object], status: int, code: str
 ) -> None:
     body = {"channel": CHANNEL, "package": "default/web", "selector": "*", **change}
@@ -94,7 +94,7 @@ DEFAULT = {
         ),
     ],
 )
-def test_a_new_channel_stores_the_careful_default_for_what_is_left_out(
+def test_a_new_channel_stores_careful_defaults_for_omitted_members(
     fleet: ServedFleet, given: dict[str, object], stored: dict[str, object]
 ) -> None:
     body = {"channel": CHANNEL, "package": "default/web", "selector": "app=web", **given}
@@ -105,7 +105,7 @@ def test_a_new_channel_stores_the_careful_default_for_what_is_left_out(
     assert created.json()["policy"] == stored
     events = fleet.installation.log.feed(after=0, limit=1_000)
     (fact,) = [event for event in events if event.type == "ChannelCreated"]
-    assert json.loads(fact.body)["policy"] == stored, "the fact says it, not the program"
+    assert json.loads(fact.body)["policy"] == stored, "the value is stored in the fact"
 
 
 def test_refuses_a_channel_that_claims_hosts_of_another_one_of_its_package(
@@ -124,7 +124,7 @@ def test_refuses_a_channel_that_claims_hosts_of_another_one_of_its_package(
     assert (again.status_code, again.json()["code"]) == (409, "channel_exists")
 
 
-def test_a_rollout_does_not_make_the_seen_settings_of_a_channel_old(fleet: ServedFleet) -> None:
+def test_a_rollout_does_not_change_the_version_of_a_channels_settings(fleet: ServedFleet) -> None:
     seen = fleet.create().headers["etag"]
     assert fleet.promote("web.1").status_code == 200
     assert fleet.viewer.get(URL).headers["etag"] != seen
@@ -144,7 +144,7 @@ def test_a_rollout_does_not_make_the_seen_settings_of_a_channel_old(fleet: Serve
     assert {answer.status_code for answer in made_up} == {409}
 
 
-def test_edits_a_channel_at_the_version_that_was_seen(fleet: ServedFleet) -> None:
+def test_edits_a_channel_only_at_the_version_that_was_read(fleet: ServedFleet) -> None:
     seen = fleet.create().headers["etag"]
 
     missing = fleet.manager.patch(URL, json={"selector": "app=web,tier=rest"})
@@ -162,7 +162,7 @@ def test_edits_a_channel_at_the_version_that_was_seen(fleet: ServedFleet) -> Non
     assert stale.json()["current"] == edited.json()["version"]
 
 
-def test_promotes_in_one_commit_and_answers_a_repeat_as_the_first(fleet: ServedFleet) -> None:
+def test_promotes_in_one_commit_and_repeats_the_first_response(fleet: ServedFleet) -> None:
     fleet.create()
     etag = fleet.viewer.get(URL).headers["etag"]
     headers = {"if-match": etag, "idempotency-key": "go"}
@@ -183,7 +183,7 @@ def test_promotes_in_one_commit_and_answers_a_repeat_as_the_first(fleet: ServedF
     assert shown["active_rollout_id"] == ROLLOUT
 
 
-def test_takes_the_version_of_the_pin_as_well(fleet: ServedFleet) -> None:
+def test_accepts_the_version_of_the_pin_as_well(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote()
     pin = fleet.viewer.get(f"/v1/releases/{CHANNEL}/actual").headers["etag"]
@@ -195,7 +195,7 @@ def test_takes_the_version_of_the_pin_as_well(fleet: ServedFleet) -> None:
     assert again.status_code == 409
 
 
-def test_warns_of_a_wave_that_takes_no_host(fleet: ServedFleet) -> None:
+def test_warns_of_a_wave_without_hosts(fleet: ServedFleet) -> None:
     empty = {"name": "early", "selector": "tier=none"}
     fleet.create(waves=[empty, {"name": "rest"}])
     planned = fleet.manager.post(
@@ -207,7 +207,7 @@ def test_warns_of_a_wave_that_takes_no_host(fleet: ServedFleet) -> None:
     assert promoted.json()["warnings"] == ["wave early takes no host now"]
 
 
-def test_refuses_promotions_that_cannot_be(fleet: ServedFleet) -> None:
+def test_refuses_invalid_promotions(fleet: ServedFleet) -> None:
     unknown = fleet.promote()
     fleet.create()
 
@@ -231,7 +231,7 @@ def test_refuses_promotions_that_cannot_be(fleet: ServedFleet) -> None:
     }
 
 
-def test_rolls_a_channel_back_to_what_succeeded_there(fleet: ServedFleet) -> None:
+def test_rolls_a_channel_back_to_a_release_that_succeeded(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote()
     nothing = fleet.manager.post(f"{URL}/rollback", json={"reason": "no"})
@@ -255,7 +255,7 @@ def test_rolls_a_channel_back_to_what_succeeded_there(fleet: ServedFleet) -> Non
 
 
 @pytest.mark.req("OP-13", engines=None, reason="names in what an operator reads")
-def test_a_rollback_on_a_held_channel_says_that_it_waits(fleet: ServedFleet) -> None:
+def test_a_rollback_on_a_held_channel_warns_that_it_waits(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote()
     fleet.succeed()
@@ -299,7 +299,7 @@ def test_gates_and_refusals_name_people(fleet: ServedFleet) -> None:
 
 
 @pytest.mark.req("OP-13", engines=None, reason="names in what an operator reads")
-def test_histories_name_people_and_tell_a_rollback_from_a_promotion(fleet: ServedFleet) -> None:
+def test_histories_name_people_and_distinguish_rollbacks(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote()
     fleet.succeed()
@@ -316,7 +316,7 @@ def test_histories_name_people_and_tell_a_rollback_from_a_promotion(fleet: Serve
     steps = fleet.viewer.get("/v1/revisions/default.web.v1/history").json()["items"]
 
     assert sorted((item["releaseId"], item["what"]) for item in moved) == [
-        ("web.1", "promoted"),  # the first release of the channel, too
+        ("web.1", "promoted"),  # including the first release of the channel
         ("web.1", "rolled back"),
         ("web.2", "promoted"),
     ]
@@ -326,7 +326,7 @@ def test_histories_name_people_and_tell_a_rollback_from_a_promotion(fleet: Serve
     assert all(step["byName"] == ("Ann" if step["by"] == by else None) for step in steps)
 
 
-def test_says_in_the_log_which_release_a_rollback_leaves_as_bad(fleet: ServedFleet) -> None:
+def test_the_log_records_which_release_a_rollback_leaves(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote()
     fleet.succeed()
@@ -336,10 +336,10 @@ def test_says_in_the_log_which_release_a_rollback_leaves_as_bad(fleet: ServedFle
 
     opened = fleet.viewer.get("/v1/events", params={"type": "RolloutOpened"}).json()["items"]
     left = [item["data"].get("rollback_of") for item in opened]
-    assert left == [None, None, "web.2"], "what the edges of other channels ask for"
+    assert left == [None, None, "web.2"], "the edges of other channels need it"
 
 
-def test_keeps_why_somebody_promoted_and_rolled_back(fleet: ServedFleet) -> None:
+def test_keeps_the_reasons_of_promotions_and_rollbacks(fleet: ServedFleet) -> None:
     fleet.create()
     said = {"release_id": "web.1", "reason": " the checkout was slow "}
     once = {"idempotency-key": "why"}
@@ -369,7 +369,7 @@ def test_keeps_why_somebody_promoted_and_rolled_back(fleet: ServedFleet) -> None
     assert fleet.installation.health.differences() == []
 
 
-def test_holds_a_channel_and_lets_it_go(fleet: ServedFleet) -> None:
+def test_holds_and_releases_a_channel(fleet: ServedFleet) -> None:
     fleet.create()
 
     held = fleet.operator.post(f"{URL}/hold", json={"reason": "audit"})
@@ -403,7 +403,7 @@ def test_shows_a_channel_as_it_was(fleet: ServedFleet) -> None:
     assert fleet.viewer.get(URL, params={"as_of": "noon"}).status_code == 400
 
 
-def test_says_which_idle_edge_blocks_and_why(fleet: ServedFleet) -> None:
+def test_names_the_idle_edge_that_blocks_and_the_reason(fleet: ServedFleet) -> None:
     fleet.create()
     edge = {"channel": CHANNEL, "require": "idle"}
     fleet.manager.post(
@@ -432,7 +432,7 @@ def test_says_which_idle_edge_blocks_and_why(fleet: ServedFleet) -> None:
     ]
 
 
-def test_writes_an_edge_out_in_full_and_says_of_the_pinned_release_why_it_is_shut(
+def test_shows_an_edge_in_full_and_why_it_is_closed(
     fleet: ServedFleet,
 ) -> None:
     fleet.create()
@@ -508,7 +508,7 @@ def test_refuses_an_edge_of_another_form(fleet: ServedFleet) -> None:
         assert (refused.status_code, refused.json()["code"]) == (400, "invalid_request"), edge
 
 
-def test_plans_without_changing_anything(fleet: ServedFleet) -> None:
+def test_a_plan_changes_nothing(fleet: ServedFleet) -> None:
     fleet.create()
     before = fleet.installation.log.head()
 
@@ -527,7 +527,7 @@ def test_plans_without_changing_anything(fleet: ServedFleet) -> None:
     assert fleet.installation.log.head() == before
 
 
-def test_tells_the_history_of_a_channel(fleet: ServedFleet) -> None:
+def test_shows_the_history_of_a_channel(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote()
     fleet.promote("web.2")
@@ -538,7 +538,7 @@ def test_tells_the_history_of_a_channel(fleet: ServedFleet) -> None:
     assert fleet.viewer.get("/v1/channels/none/history").status_code == 404
 
 
-def test_keeps_a_manager_of_one_channel_to_it(fleet: ServedFleet) -> None:
+def test_a_manager_of_one_channel_manages_no_other(fleet: ServedFleet) -> None:
     fleet.create()
     other = fleet.served.as_role(Grant(Role.RELEASE_MANAGER, "channel:web-edge"))
 
@@ -549,7 +549,7 @@ def test_keeps_a_manager_of_one_channel_to_it(fleet: ServedFleet) -> None:
     assert other.get("/v1/channels").json()["items"] == []
 
 
-def test_a_promotion_says_what_its_orders_wait_for(fleet: ServedFleet) -> None:
+def test_a_promotion_shows_what_its_orders_wait_for(fleet: ServedFleet) -> None:
     fleet.create()
     body = {
         "channel": "web-late",
@@ -579,7 +579,7 @@ def test_a_promotion_says_what_its_orders_wait_for(fleet: ServedFleet) -> None:
     assert not free.json().get("warnings")
 
 
-def test_overrides_are_no_error_on_a_channel_without_hosts(fleet: ServedFleet) -> None:
+def test_accepts_overrides_on_a_channel_without_hosts(fleet: ServedFleet) -> None:
     body = {"channel": "web-none", "package": "default/web", "selector": "app=none"}
     fleet.manager.post("/v1/channels", json=body)
     on_call = fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL)

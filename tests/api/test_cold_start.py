@@ -1,6 +1,6 @@
 """A server that has just started decodes in many threads at once, and builds no decoder for it.
 
-Each test runs a child process: a fault here ends the process, and what was built is global.
+Each test runs a child process: a defect here crashes the process, and decoders are global.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ schema = installation.store.schema
 vocabulary = schema.vocabulary
 """
 
-# Sixteen threads ask for everything that a request, a commit or a page may decode. They meet before
-# each type, so that they are the first to decode it, all at once.
+# Sixteen threads decode everything that a request, a commit or a page may decode. They meet before
+# each type, so that all of them decode it for the first time at once.
 HAMMERED = (
     COMPOSED
     + """

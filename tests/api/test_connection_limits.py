@@ -1,4 +1,4 @@
-"""Room for a new connection: an idle one goes, however many older ones are busy."""
+"""Room for new connections: the server closes an idle one, even if many older ones are busy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 
 
 class FakePeer:
-    """A connection that is busy or idle, as a test says."""
+    """A connection that the test makes busy or idle."""
 
     server: tuple[str, int | None] | None = ("192.0.2.1", 80)
 
@@ -40,7 +40,7 @@ class FakePeer:
         self.is_closed = True
 
 
-def test_finds_the_one_idle_connection_among_many_older_busy_ones() -> None:
+def test_closes_the_one_idle_connection_among_older_busy_ones() -> None:
     limits = ConnectionLimits(None, OLDER + 1)
     busy = [FakePeer(number, idle=False) for number in range(OLDER)]
     idle = FakePeer(OLDER, idle=True)
@@ -71,7 +71,7 @@ def test_a_connection_that_is_idle_again_is_found_again() -> None:
     assert peer.is_closed
 
 
-def test_a_served_connection_that_rests_makes_room(served: Served) -> None:
+def test_an_idle_served_connection_makes_room(served: Served) -> None:
     limits = served.application.connections
     with served.client() as client:
         assert client.get("/livez").status_code == 200
@@ -82,10 +82,10 @@ def test_a_served_connection_that_rests_makes_room(served: Served) -> None:
     assert other.status_code == 200
 
 
-def test_bytes_of_bodies_without_proof_are_limited_per_address(
+def test_unauthenticated_body_bytes_are_limited_per_address(
     fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Bodies of agents are read before their MAC can be checked."""
+    """The server reads an agent's body before it can check the MAC."""
     monkeypatch.setattr(exchange, "UNPROVEN_BYTES_MAX", 300 * 1024)
     head = (
         f"POST {EVENTS} HTTP/1.1\r\nhost: localhost\r\ntidegate-protocol: 2\r\n"

@@ -1,4 +1,4 @@
-"""A connection costs the server no more than it costs the client, on the fast path and without."""
+"""A connection costs the server no more than the client, with and without the fast path."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from tidegate.web import connections, exchange
 from tidegate.web.connections import HEAD_BYTES_MAX, PIPELINE_MAX, Connection
 
 SECONDS_MAX = 60.0
-SENT_BYTES_MAX = 32 * 1024 * 1024  # far more than a connection may keep
+SENT_BYTES_MAX = 32 * 1024 * 1024  # far more than the server may hold for a connection
 LIVE = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
 CHUNKED = (
     b"POST /v1/sessions HTTP/1.1\r\nhost: ::1\r\ntransfer-encoding: chunked\r\n\r\n2\r\n{}\r\n"
 )
-SOON = 0.2  # instead of the seconds that a client has
+SOON = 0.2  # instead of the seconds that a client normally has
 
 
 @pytest.fixture(params=[FastConnection, Connection], ids=["fast path", "plain"])
@@ -37,7 +37,7 @@ def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Served]:
 
 
 class Wire:
-    """A connection by hand."""
+    """A connection on which the test sends and reads bytes."""
 
     def __init__(self, served: Served, source: str = "127.0.0.1") -> None:
         host, port = served.url.removeprefix("http://").split(":")
@@ -50,7 +50,7 @@ class Wire:
         self.socket.sendall(data)
 
     def heard(self) -> bytes:
-        """All that comes until the server closes the connection."""
+        """All bytes until the server closes the connection."""
         parts = []
         with suppress(ConnectionResetError):
             while part := self._file.read1():
@@ -58,7 +58,7 @@ class Wire:
         return b"".join(parts)
 
     def answer(self) -> bytes:
-        """The next answer."""
+        """The next response."""
         head = b""
         while not head.endswith(b"\r\n\r\n"):
             line = self._file.readline()
@@ -73,7 +73,7 @@ class Wire:
 
 
 def sent_until_closed(wire: Wire, begin: bytes, again: bytes) -> int:
-    """How many bytes the server took before it closed the connection."""
+    """The number of bytes sent before the server closed the connection."""
     sent = 0
     try:
         wire.send(begin)
@@ -117,18 +117,18 @@ def test_closes_a_connection_that_sends_an_endless(served: Served, what: str) ->
 @pytest.mark.parametrize(
     "begin", [b"GET /livez HTTP/1.1\r\na: ", b"GET /", CHUNKED + b"0\r\na: "], ids=str
 )
-def test_says_why_it_closes_the_connection(served: Served, begin: bytes) -> None:
+def test_tells_the_client_why_it_closes_the_connection(served: Served, begin: bytes) -> None:
     with closing(Wire(served)) as wire:
         wire.send(begin + b"b" * (HEAD_BYTES_MAX + 1 - len(begin)))
         if begin.startswith(b"POST"):
-            wire.send(b"b" * HEAD_BYTES_MAX)  # some of it came with the body
+            wire.send(b"b" * HEAD_BYTES_MAX)  # some of it arrived together with the body
         answer = wire.heard()
 
     assert problem(answer) == (431, "headers_too_large")
     assert b"connection: close" in answer
 
 
-def test_counts_each_head_by_itself(served: Served) -> None:
+def test_limits_each_head_separately(served: Served) -> None:
     head = LIVE[:-2] + b"a: " + b"b" * 12_000 + b"\r\n\r\n"
 
     with closing(Wire(served)) as wire:
@@ -193,7 +193,7 @@ def test_closes_a_connection_that_sends_a_byte_at_a_time(
             except TimeoutError:
                 continue
         else:
-            raise AssertionError("the server takes bytes for ever")
+            raise AssertionError("the server reads bytes forever")
 
     assert problem(answer) == (408, "request_too_slow")
 
@@ -213,7 +213,7 @@ def test_keeps_an_idle_connection_longer_than_it_waits_for_a_head(
         assert idle.answer().startswith(b"HTTP/1.1 200")
 
 
-def test_refuses_a_body_that_does_not_come_in_time(
+def test_refuses_a_body_that_does_not_arrive_in_time(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exchange, "BODY_SECONDS_MAX", SOON)
@@ -222,7 +222,7 @@ def test_refuses_a_body_that_does_not_come_in_time(
         wire.send(CHUNKED)
 
         assert problem(wire.answer()) == (408, "request_too_slow")
-        assert wire.heard() == b"", "the rest of the body is not awaited for ever"
+        assert wire.heard() == b"", "the server does not wait forever for the rest of the body"
 
 
 def test_closes_a_connection_whose_answered_request_never_ends(
@@ -238,7 +238,7 @@ def test_closes_a_connection_whose_answered_request_never_ends(
         assert wire.heard() == b""
 
 
-def test_keeps_a_connection_whose_body_came_after_its_answer(served: Served) -> None:
+def test_keeps_a_connection_whose_body_arrived_after_its_response(served: Served) -> None:
     with closing(Wire(served)) as wire:
         wire.send(LIVE[:-2] + b"content-length: 4\r\n\r\n")
         answers = [wire.answer()]
@@ -267,7 +267,7 @@ def test_closes_a_connection_that_reads_nothing(
 
 
 @pytest.mark.parametrize("protocol", [FastConnection, Connection])
-def test_an_address_has_so_many_connections_and_others_still_get_in(
+def test_limits_the_connections_of_an_address_and_accepts_others(
     tmp_path: Path, protocol: type[Connection]
 ) -> None:
     with (
@@ -346,7 +346,7 @@ def test_silent_connections_never_take_all_descriptors(tmp_path: Path) -> None:
         server.wait(SECONDS_MAX)
 
 
-def test_a_process_takes_an_endless_head_without_growing(tmp_path: Path) -> None:
+def test_a_process_reads_an_endless_head_without_growing(tmp_path: Path) -> None:
     with start_server(tmp_path / "data") as server:
         before = _private_bytes(server.process.pid)
         for begin, again in ENDLESS.values():

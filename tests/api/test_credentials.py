@@ -1,4 +1,4 @@
-"""Credentials end when they should: passwords, sessions, API tokens and open streams."""
+"""Passwords, sessions, API tokens and open streams end when they should."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def change(client: httpx2.Client, user_id: str, **body: Any) -> httpx2.Response:
 
 
 def reset(served: Served, user_id: str, password: str = OTHER_PASSWORD) -> httpx2.Response:
-    """The administrator resets a password, and the user chooses another."""
+    """Let the administrator reset a password, and the user choose another one."""
     made = served.admin.post(f"/v1/users/{user_id}/reset-password")
     assert made.status_code == 200, made.text
     body = {"login": LOGIN, "code": made.json()["code"], "password": password}
@@ -60,7 +60,7 @@ def reset(served: Served, user_id: str, password: str = OTHER_PASSWORD) -> httpx
 
 
 def make_token(served: Served, client: httpx2.Client, **body: Any) -> tuple[str, httpx2.Client]:
-    """A token that this client makes: its id, and a client that uses it."""
+    """Make a token as this client; return its id, and a client that uses it."""
     made = client.post("/v1/tokens", json=body)
     assert made.status_code == 201, made.text
     return made.json()["token_id"], served.client(made.json()["token"])
@@ -83,7 +83,7 @@ def test_ends_every_session_and_token_when_an_administrator_resets_a_password(
     assert status(served.client(served.token(user_id))) == 200
 
 
-def test_goes_on_in_a_new_session_after_ones_own_change_of_password(
+def test_a_user_who_changes_the_password_continues_in_a_new_session(
     served: Served, user_id: str
 ) -> None:
     browser, elsewhere = signed_in(served), signed_in(served)
@@ -103,7 +103,7 @@ def _cookie(browser: httpx2.Client) -> str:
     return "; ".join(f"{name}={value}" for name, value in browser.cookies.items())
 
 
-def test_changes_ones_own_password_with_the_current_one_only(served: Served, user_id: str) -> None:
+def test_changing_a_password_requires_the_current_one(served: Served, user_id: str) -> None:
     browser = signed_in(served)
 
     missing = change(browser, user_id)
@@ -116,7 +116,7 @@ def test_changes_ones_own_password_with_the_current_one_only(served: Served, use
     signed_in(served)
 
 
-def test_changes_ones_own_password_in_a_session_only(served: Served, user_id: str) -> None:
+def test_changing_a_password_requires_a_session(served: Served, user_id: str) -> None:
     token = served.client(served.token(user_id))
 
     refused = change(token, user_id, current=PASSWORD)
@@ -135,7 +135,7 @@ def test_counts_wrong_current_passwords_like_wrong_sign_ins(tmp_path: Path) -> N
         assert answers[-1].json()["code"] == "rate_limited"
 
 
-def test_keeps_one_password_of_a_user_and_none_of_an_erased_one(
+def test_stores_one_password_of_a_user_and_none_of_an_erased_one(
     served: Served, user_id: str
 ) -> None:
     for number in range(3):
@@ -151,7 +151,7 @@ def _passwords(served: Served, user_id: str) -> list[Any]:
     return served.installation.reads.range(CREDENTIALS, index="by_user", of=(user_id,), limit=100)
 
 
-def test_one_of_several_passwords_chosen_at_once_with_one_code_counts(
+def test_one_of_several_passwords_chosen_at_once_with_a_code_is_stored(
     served: Served, user_id: str
 ) -> None:
     for number in range(5):
@@ -173,7 +173,7 @@ def test_one_of_several_passwords_chosen_at_once_with_one_code_counts(
         assert len(_passwords(served, user_id)) == 1
 
 
-def test_takes_no_body_of_a_session_that_ended_while_the_body_was_on_its_way(
+def test_refuses_a_body_if_its_session_ended_while_it_was_sent(
     served: Served, user_id: str
 ) -> None:
     browser = signed_in(served)
@@ -218,7 +218,7 @@ def test_does_not_revive_sessions_and_tokens_of_a_user_who_is_enabled_again(
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_ends_a_token_with_the_token_that_made_it(served: Served, user_id: str) -> None:
+def test_a_token_ends_with_the_token_that_made_it(served: Served, user_id: str) -> None:
     browser = signed_in(served)
     parent_id, parent = make_token(served, browser)
     child_id, child = make_token(served, parent)
@@ -234,7 +234,7 @@ def test_ends_a_token_with_the_token_that_made_it(served: Served, user_id: str) 
     assert shown[child_id]["revoked_at"] is None
 
 
-def test_lets_no_token_outlive_the_token_that_made_it(tmp_path: Path) -> None:
+def test_no_token_outlives_the_token_that_made_it(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     with serving(tmp_path / "data", clock=clock) as served:
         owner = served.as_role(Role.VIEWER)
@@ -246,7 +246,7 @@ def test_lets_no_token_outlive_the_token_that_made_it(tmp_path: Path) -> None:
         assert status(child) == 401
 
 
-def test_bounds_how_often_a_token_makes_a_token(served: Served) -> None:
+def test_limits_how_often_a_token_makes_a_token(served: Served) -> None:
     client = served.as_role(Role.VIEWER)
     for _ in range(TOKEN_ANCESTORS_MAX):
         _, client = make_token(served, client)
@@ -256,7 +256,7 @@ def test_bounds_how_often_a_token_makes_a_token(served: Served) -> None:
     assert refused.json()["code"] == "limit_exceeded"
 
 
-def test_revokes_no_token_of_others_with_an_administrators_narrowed_token(served: Served) -> None:
+def test_a_narrowed_token_of_an_administrator_revokes_no_token_of_others(served: Served) -> None:
     victim, target = served.user(Grant(Role.VIEWER)), ""
     token = served.token(victim)
     target = token.removeprefix(f"{TOKEN_PREFIX}_").partition("_")[0]
@@ -272,7 +272,7 @@ def test_revokes_no_token_of_others_with_an_administrators_narrowed_token(served
     assert status(served.client(token)) == 401
 
 
-def test_revokes_itself_and_what_it_made_with_a_narrowed_token_and_no_other(
+def test_a_narrowed_token_revokes_itself_and_its_own_tokens_only(
     served: Served,
 ) -> None:
     owner = served.as_role(Role.VIEWER, Role.AUDITOR)
@@ -304,7 +304,7 @@ def test_ends_an_open_stream_with_the_credentials_that_opened_it(
 
         reset(served, user_id)
 
-        for _ in lines:  # it ends; else the read fails when its time is over
+        for _ in lines:  # the stream ends; otherwise the read times out
             pass
     assert status(browser) == 401
 
@@ -312,7 +312,7 @@ def test_ends_an_open_stream_with_the_credentials_that_opened_it(
 # ── the dashboard ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_changes_ones_own_password_on_the_settings_page(served: Served, user_id: str) -> None:
+def test_changes_the_own_password_on_the_settings_page(served: Served, user_id: str) -> None:
     browser, elsewhere = signed_in(served), signed_in(served)
     csrf = browser.headers.pop("x-csrf-token")
     form = {"current": PASSWORD, "password": OTHER_PASSWORD, "csrf_token": csrf}
@@ -328,7 +328,7 @@ def test_changes_ones_own_password_on_the_settings_page(served: Served, user_id:
 
 
 def test_a_token_that_is_refused_leaves_nothing(served: Served, user_id: str) -> None:
-    """The hash is kept before the fact; a refusal takes it away again."""
+    """The hash is stored before the fact; a refusal removes it."""
 
     def kept() -> int:
         return len(served.installation.reads.range(TOKEN_SECRETS, limit=500))

@@ -1,4 +1,4 @@
-"""Nobody approves bytes that the server no longer has."""
+"""A revision whose bytes the server has lost cannot be approved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What forms of the dashboard do to the installation: the same as the verbs of the API."""
+"""Forms of the dashboard do the same to the installation as the API."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 
 
 def sent(client: httpx2.Client, path: str, **form: str) -> httpx2.Response:
-    """A form, as a browser would send it."""
+    """Send a form as a browser would."""
     return client.post(path, data=form, headers={"accept": "text/html"})
 
 
@@ -43,7 +43,7 @@ def page(client: httpx2.Client, path: str) -> str:
 
 
 @pytest.mark.parametrize("verb", ["revoke", "retire"])
-def test_shuts_the_door_to_a_host_that_is_revoked_or_retired(fleet: ServedFleet, verb: str) -> None:
+def test_locks_a_revoked_or_retired_host_out(fleet: ServedFleet, verb: str) -> None:
     agent = fleet.agents["web-01"]
 
     done = sent(fleet.operator, f"/hosts/web-01/{verb}", reason="it was stolen")
@@ -72,7 +72,7 @@ def test_shows_a_revision_that_its_author_approved(tmp_path: Path) -> None:
     assert "1 file, 5 B" in shown
 
 
-def test_says_why_there_is_no_plan(fleet: ServedFleet) -> None:
+def test_explains_why_there_is_no_plan(fleet: ServedFleet) -> None:
     body = {"channel": "empty", "package": "default/none", "selector": "app=none"}
     made = fleet.manager.post("/v1/channels", json={**body, "policy": {"waves": [{"name": "all"}]}})
     assert made.status_code == 201, made.text
@@ -85,7 +85,7 @@ def test_says_why_there_is_no_plan(fleet: ServedFleet) -> None:
 
 
 @pytest.mark.parametrize("package", ["web", "default/web"])
-def test_offers_the_releases_of_a_package_however_the_channel_calls_it(
+def test_offers_the_releases_of_a_package_for_each_form_of_its_name(
     fleet: ServedFleet, package: str
 ) -> None:
     body = {"channel": "short", "package": package, "selector": "app=web", "policy": {}}
@@ -101,8 +101,8 @@ def test_offers_the_releases_of_a_package_however_the_channel_calls_it(
     assert done.status_code == 303, done.text
 
 
-def test_leads_to_no_channel_that_was_never_created(fleet: ServedFleet) -> None:
-    """A scope of the registry may be pinned without one."""
+def test_links_to_no_channel_that_was_never_created(fleet: ServedFleet) -> None:
+    """A scope of the registry may be pinned without a channel."""
     digest = fleet.viewer.get("/v1/releases/web.1").json()["digest"]
     evidence = good(("operator_command", "release-control-plane"), "outside", "web.1", digest)
     body = {"releaseId": "web.1", "digest": digest, **evidence}
@@ -115,10 +115,10 @@ def test_leads_to_no_channel_that_was_never_created(fleet: ServedFleet) -> None:
 
     assert "outside" in shown
     assert "/channels/outside" not in shown
-    assert "outside" not in hidden, "who may not read the channel does not hear of its pin"
+    assert "outside" not in hidden, "a user who may not read the channel does not see its pin"
 
 
-def test_goes_on_to_the_second_page_of_a_list_whichever_way_one_came(fleet: ServedFleet) -> None:
+def test_links_to_the_second_page_of_a_list_from_any_first_page(fleet: ServedFleet) -> None:
     for came in (
         "/releases?limit=1",
         "/hosts?filter=nonsense&limit=1",
@@ -130,7 +130,7 @@ def test_goes_on_to_the_second_page_of_a_list_whichever_way_one_came(fleet: Serv
         assert 'role="alert"' not in page(fleet.viewer, unescape(more[1]))
 
 
-def test_aborts_a_rollout_that_goes(fleet: ServedFleet) -> None:
+def test_aborts_a_running_rollout(fleet: ServedFleet) -> None:
     fleet.sail()
     before = page(fleet.operator, PAGE)
     version = str(fleet.viewer.get(f"/v1{PAGE}").json()["version"])
@@ -149,7 +149,7 @@ def test_aborts_a_rollout_that_goes(fleet: ServedFleet) -> None:
     assert f'action="{PAGE}/abort"' not in after
 
 
-def test_keeps_why_somebody_promoted_and_shows_it_beside_who(fleet: ServedFleet) -> None:
+def test_shows_who_promoted_and_why(fleet: ServedFleet) -> None:
     fleet.create()
 
     form = {"release": "web.1", "reason": "the checkout was slow"}
@@ -161,7 +161,7 @@ def test_keeps_why_somebody_promoted_and_shows_it_beside_who(fleet: ServedFleet)
     assert shown["opened_reason"] == "the checkout was slow"
 
 
-def test_leads_to_what_the_orders_of_a_promotion_wait_for(fleet: ServedFleet) -> None:
+def test_shows_what_the_orders_of_a_promotion_wait_for(fleet: ServedFleet) -> None:
     dev = {"channel": "dev", "package": "default/web", "selector": "app=dev"}
     assert fleet.manager.post("/v1/channels", json=dev).status_code == 201
     fleet.create(edges=["dev"])
@@ -189,7 +189,7 @@ def test_shows_on_the_page_of_a_request_what_an_approver_needs(fleet: ServedFlee
     assert "Its orders would wait. Freeze " in shown
 
 
-def test_gives_an_intent_of_the_outbox_up(fleet: ServedFleet) -> None:
+def test_cancels_an_intent_of_the_outbox(fleet: ServedFleet) -> None:
     fleet.create(operations=["announce"])
     assert fleet.promote().status_code == 200
     (intent,) = fleet.viewer.get("/v1/outbox").json()["items"]
@@ -215,7 +215,7 @@ def test_gives_an_intent_of_the_outbox_up(fleet: ServedFleet) -> None:
 
 
 @pytest.mark.parametrize("typed", ["9E9999999", "nan", "-1", "1e3000", "", "one"])
-def test_refuses_minutes_that_are_no_time(typed: str) -> None:
+def test_refuses_minutes_that_are_not_a_time(typed: str) -> None:
     reader = FormReader()
 
     reader.minutes("minutes", typed, 60, 3_600)
@@ -224,7 +224,7 @@ def test_refuses_minutes_that_are_no_time(typed: str) -> None:
         reader.check()
 
 
-def test_keeps_ticked_what_a_form_does_not_offer() -> None:
+def test_a_form_keeps_values_that_it_does_not_offer() -> None:
     field = Field(name="channels", label="Channels", kind="many", options=(Option("a", "a"),))
 
     (filled,) = fill([field], {"channels": ("a", "b")})

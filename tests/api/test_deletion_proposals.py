@@ -1,4 +1,4 @@
-"""A deletion proposal is one person's word: it stops no rollback and no rollout."""
+"""A deletion proposal, made by one person, stops no rollback and no rollout."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def propose_deletion(fleet: ServedFleet, name: str) -> httpx2.Response:
     return fleet.step(fleet.author, "propose-delete", name, reason="old")
 
 
-def test_a_proposal_leaves_the_way_back_open(fleet: ServedFleet) -> None:
+def test_a_proposal_does_not_prevent_a_rollback(fleet: ServedFleet) -> None:
     assert propose_deletion(fleet, OLD).status_code == 200
     moved_on(fleet)
 
@@ -53,7 +53,7 @@ def test_a_proposal_leaves_the_way_back_open(fleet: ServedFleet) -> None:
     assert (deleted.status_code, deleted.json()["code"]) == (403, "still_pinned")
 
 
-def test_a_proposal_leaves_the_way_back_open_on_the_page(fleet: ServedFleet) -> None:
+def test_a_proposal_does_not_prevent_a_rollback_on_the_page(fleet: ServedFleet) -> None:
     assert propose_deletion(fleet, OLD).status_code == 200
     moved_on(fleet)
     manager = fleet.served.as_role(Role.RELEASE_MANAGER)
@@ -69,7 +69,7 @@ def test_a_proposal_leaves_the_way_back_open_on_the_page(fleet: ServedFleet) -> 
     assert actual["pinnedReleaseId"] == "web.1"
 
 
-def test_a_proposal_leaves_a_manifest_its_match(fleet: ServedFleet) -> None:
+def test_a_manifest_still_matches_a_release_proposed_for_deletion(fleet: ServedFleet) -> None:
     assert propose_deletion(fleet, OLD).status_code == 200
     moved_on(fleet)
     scope = "/v1/releases/factory"
@@ -133,7 +133,7 @@ def test_a_refusal_names_the_hosts_that_run_the_release(fleet: ServedFleet) -> N
     assert (refused["hosts"], refused["host_count"]) == (["web-01", "web-02"], 2)
 
 
-def test_a_refusal_names_no_hosts_to_those_who_may_not_read_the_channel(
+def test_a_refusal_hides_hosts_of_channels_that_the_caller_cannot_read(
     fleet: ServedFleet,
 ) -> None:
     fleet.sail()

@@ -1,4 +1,4 @@
-"""Whatever can be created by hand can be deleted by hand, or the answer says what uses it."""
+"""What people can create they can delete, or the response says what still uses it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_deletes_a_channel_frees_its_hosts_and_keeps_its_history(fleet: ServedFl
     heir = fleet.manager.post("/v1/channels", json=body)
     again = fleet.manager.post("/v1/channels", json=body | {"channel": CHANNEL})
     fleet.dispatch(thorough=True)
-    fleet.wait(7_776_001)  # past the retention of its rollout
+    fleet.wait(7_776_001)  # after the retention time of its rollout
     fleet.tick()
 
     assert before > 0
@@ -54,7 +54,7 @@ def test_deletes_a_channel_frees_its_hosts_and_keeps_its_history(fleet: ServedFl
 
 
 @pytest.mark.req("OP-12", **served)
-def test_a_channel_that_never_had_a_release_gives_its_name_back(fleet: ServedFleet) -> None:
+def test_the_name_of_a_channel_without_releases_is_free_again(fleet: ServedFleet) -> None:
     make_dev(fleet)
 
     assert fleet.manager.post("/v1/channels/dev/delete", json=WHY).status_code == 200
@@ -90,7 +90,7 @@ def test_deletes_a_protected_channel_only_with_a_second_person(fleet: ServedFlee
 
 
 @pytest.mark.req("OP-12", **served)
-def test_deletes_an_empty_repository_alone(fleet: ServedFleet) -> None:
+def test_deletes_only_an_empty_repository(fleet: ServedFleet) -> None:
     admin = fleet.served.admin
     admin.post("/v1/repositories", json={"name": "mine"})
 

@@ -1,4 +1,4 @@
-"""Files and archives on their way out: in pieces, whole or in part, and never half a truth."""
+"""Downloads of files and archives: streamed, whole or in ranges, never truncated unnoticed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ FILE = f"/v1/revisions/{NAME}/resources/data.bin"
 ARCHIVE = f"/v1/revisions/{NAME}/archive"
 
 
-# ── which part ────────────────────────────────────────────────────────────────────────────────────
+# ── ranges ────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_reads_one_range_and_ignores_what_it_does_not_know(
         (b"bytes=-1", 0),
     ],
 )
-def test_has_no_byte_past_the_end(wanted: bytes, size: int) -> None:
+def test_refuses_ranges_past_the_end(wanted: bytes, size: int) -> None:
     with pytest.raises(RangeNotSatisfiable):
         select_range(wanted, None, size, TAG)
 
@@ -81,7 +81,7 @@ def test_has_no_byte_past_the_end(wanted: bytes, size: int) -> None:
         (b"Wed, 18 Nov 2026 08:00:00 GMT", False),
     ],
 )
-def test_gives_a_part_only_of_the_body_that_the_client_knows(
+def test_serves_a_range_only_of_the_body_that_the_client_knows(
     condition: bytes, matches: bool
 ) -> None:
     part = select_range(b"bytes=4-", condition, 10, TAG)
@@ -114,7 +114,7 @@ def get(people: People, path: str = FILE, method: str = "GET", **headers: str) -
     return people.viewer.request(method, path, headers=named)
 
 
-def test_sends_a_file_whole_with_its_length_and_a_strong_etag(people: People) -> None:
+def test_sends_a_file_with_its_length_and_a_strong_etag(people: People) -> None:
     whole = get(people)
 
     assert (whole.status_code, whole.content) == (200, BODY)
@@ -125,7 +125,7 @@ def test_sends_a_file_whole_with_its_length_and_a_strong_etag(people: People) ->
     assert get(people, FILE.replace("data.bin", "empty")).content == b""
 
 
-def test_says_of_a_file_all_but_its_bytes_to_head(people: People) -> None:
+def test_answers_head_with_all_headers_and_no_bytes(people: People) -> None:
     head = get(people, method="HEAD", range="bytes=4-6")
 
     assert (head.status_code, head.content) == (200, b"")
@@ -142,9 +142,7 @@ def test_says_of_a_file_all_but_its_bytes_to_head(people: People) -> None:
         ("bytes=-20", SIZE - 20, SIZE),
     ],
 )
-def test_sends_the_part_that_was_asked_for(
-    people: People, wanted: str, start: int, stop: int
-) -> None:
+def test_sends_the_requested_range(people: People, wanted: str, start: int, stop: int) -> None:
     part = get(people, range=wanted)
 
     assert (part.status_code, part.content) == (206, BODY[start:stop])
@@ -153,7 +151,7 @@ def test_sends_the_part_that_was_asked_for(
     assert part.headers["etag"] == TAG
 
 
-def test_refuses_a_part_past_the_end_and_says_how_long_it_is(people: People) -> None:
+def test_refuses_a_range_past_the_end_and_returns_the_length(people: People) -> None:
     past = get(people, range=f"bytes={SIZE}-")
 
     assert (past.status_code, past.json()["code"]) == (416, "range_not_satisfiable")
@@ -161,7 +159,7 @@ def test_refuses_a_part_past_the_end_and_says_how_long_it_is(people: People) -> 
     assert str(SIZE) in past.json()["detail"]
 
 
-def test_sends_all_of_it_where_the_client_knows_another_body(people: People) -> None:
+def test_sends_everything_if_the_client_knows_another_body(people: People) -> None:
     same = get(people, range="bytes=5-", if_range=TAG)
     other = get(people, range="bytes=5-", if_range='"another"')
 
@@ -170,14 +168,14 @@ def test_sends_all_of_it_where_the_client_knows_another_body(people: People) -> 
     assert "content-range" not in other.headers
 
 
-def test_sends_nothing_that_the_client_has(people: People) -> None:
+def test_sends_nothing_if_the_client_has_the_file(people: People) -> None:
     known = get(people, if_none_match=TAG, range="bytes=5-")
 
     assert (known.status_code, known.content) == (304, b"")
     assert known.headers["etag"] == TAG
 
 
-def test_sends_an_archive_in_parts_that_fit_together(people: People) -> None:
+def test_sends_an_archive_in_ranges_that_fit_together(people: People) -> None:
     whole = get(people, ARCHIVE)
     size = int(whole.headers["content-length"])
     cut = size // 2
@@ -202,7 +200,7 @@ def test_sends_an_archive_in_parts_that_fit_together(people: People) -> None:
         assert found.read() == BODY
 
 
-def test_says_that_bytes_are_lost_before_it_sends_a_head(served: Served) -> None:
+def test_reports_lost_bytes_before_it_sends_a_head(served: Served) -> None:
     people = with_files(served)
     blob_path(people.served, HASH).unlink()
 
@@ -212,7 +210,7 @@ def test_says_that_bytes_are_lost_before_it_sends_a_head(served: Served) -> None
     assert answers[0].json()["code"] == "blob_missing"
 
 
-def test_cuts_off_bytes_that_are_not_those_of_the_hash(served: Served) -> None:
+def test_stops_sending_bytes_that_do_not_match_the_hash(served: Served) -> None:
     people = with_files(served)
     path = blob_path(people.served, HASH)
     path.write_bytes(BODY[:-1] + bytes([BODY[-1] ^ 1]))

@@ -1,4 +1,4 @@
-"""One story over HTTP on every engine: the same answers, whatever holds the log."""
+"""One story over HTTP on every engine, with the same responses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def everywhere(engine: str, request: pytest.FixtureRequest, tmp_path: Path) -> I
 
 
 @pytest.mark.req("LC-1", "LC-8", "LC-15")
-def test_tells_the_story_of_a_revision(everywhere: Served) -> None:
+def test_takes_a_revision_through_its_life_on_every_engine(everywhere: Served) -> None:
     people = People(everywhere)
     drafted = people.draft()
     people.push(NAME, index_html="<h1>hello</h1>")
@@ -82,7 +82,7 @@ def test_tells_the_story_of_a_revision(everywhere: Served) -> None:
     assert everywhere.admin.get("/v1/views/verify").json()["verified"] is True
 
 
-def test_gives_a_repeat_the_first_answer_on_every_engine(everywhere: Served) -> None:
+def test_a_repeat_gets_the_first_response_on_every_engine(everywhere: Served) -> None:
     body = {"name": "once"}
     headers = {"idempotency-key": "same"}
 
@@ -94,7 +94,7 @@ def test_gives_a_repeat_the_first_answer_on_every_engine(everywhere: Served) -> 
 
 
 class Newcomer:
-    """A host that holds a token, and its agent's key."""
+    """A host with an enrollment token, and its agent's key."""
 
     def __init__(self, served: Served, number: int) -> None:
         self.host_id = f"host-{number:02}"
@@ -112,8 +112,8 @@ class Newcomer:
         return self._client.post("/v1/agent/enroll", json=body)
 
 
-def test_lets_in_every_one_of_many_agents_that_enroll_at_once(everywhere: Served) -> None:
-    """All of them step the fleet's one row, and so do operators who come in between."""
+def test_enrolls_every_one_of_many_agents_at_once(everywhere: Served) -> None:
+    """All of them change the fleet's one row, and so do operators at the same time."""
     installation = everywhere.installation
     manager, operator = (
         everywhere.as_role(role) for role in (Role.RELEASE_MANAGER, Role.FLEET_OPERATOR)

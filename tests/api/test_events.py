@@ -24,14 +24,14 @@ SECONDS_MAX = 60.0
 
 
 def made(served: Served, *names: str) -> list[int]:
-    """Repositories made one after the other; their positions."""
+    """Create repositories one after the other; return their positions."""
     admin = served.admin
     answers = [admin.post("/v1/repositories", json={"name": name}) for name in names]
     return [int(answer.headers["tidegate-position"]) for answer in answers]
 
 
 def parts(response: httpx2.Response) -> Iterator[dict[str, str]]:
-    """The events of a stream; comments alone are no event."""
+    """The events of a stream; comments are skipped."""
     found: dict[str, str] = {}
     for line in response.iter_lines():
         if line:
@@ -46,7 +46,7 @@ def parts(response: httpx2.Response) -> Iterator[dict[str, str]]:
 def followed(
     client: httpx2.Client, count: int, begun: Semaphore | None = None, **options: Any
 ) -> list[dict[str, Any]]:
-    """So many events of a stream; ``begun`` once the server has fixed where it starts."""
+    """Read this many events of a stream; release ``begun`` once the server has fixed its start."""
     headers = {**STREAM, **options.pop("headers", {})}
     with client.stream("GET", "/v1/events", headers=headers, **options) as response:
         assert response.headers["content-type"] == "text/event-stream"
@@ -55,7 +55,7 @@ def followed(
         return [json.loads(part["data"]) for part in islice(parts(response), count)]
 
 
-def test_shows_events_in_the_envelope_of_cloudevents(served: Served) -> None:
+def test_returns_events_as_cloudevents(served: Served) -> None:
     (position,) = made(served, "a")
 
     page = served.admin.get("/v1/events", params={"after": position - 1}).json()
@@ -87,7 +87,7 @@ def test_reads_the_whole_log_page_by_page(served: Served) -> None:
     assert seen == [event.position for event in whole]
 
 
-def test_filters_by_type_and_tag_and_refuses_what_nothing_has(served: Served) -> None:
+def test_filters_by_type_and_tag_and_refuses_unknown_ones(served: Served) -> None:
     made(served, "a", "b")
     admin = served.admin
 
@@ -102,10 +102,8 @@ def test_filters_by_type_and_tag_and_refuses_what_nothing_has(served: Served) ->
     assert admin.get("/v1/events", params={"tag": "nonsense:b"}).status_code == 400
 
 
-def test_shows_at_once_what_was_acknowledged(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also where nothing has woken the one that follows the log."""
+def test_shows_acknowledged_events_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also if nothing has woken the reader that follows the log."""
     monkeypatch.setattr(tail, "POLL_SECONDS", 3_600.0)
     with serving(tmp_path / "data") as served:
         served.installation.listeners.clear()
@@ -117,7 +115,7 @@ def test_shows_at_once_what_was_acknowledged(
             assert [item["position"] for item in page["items"]] == [position]
 
 
-def test_keeps_security_events_from_who_does_not_audit(served: Served) -> None:
+def test_hides_security_events_from_users_who_are_not_auditors(served: Served) -> None:
     viewer, auditor = served.as_role(Role.VIEWER), served.as_role(Role.AUDITOR)
 
     def kinds(client: httpx2.Client) -> set[str]:
@@ -144,7 +142,7 @@ def test_shows_the_log_as_of_a_position_and_a_time(served: Served) -> None:
     assert admin.get("/v1/events", params={"as_of": "yesterday"}).status_code == 400
 
 
-def test_waits_for_what_comes(served: Served) -> None:
+def test_waits_for_new_events(served: Served) -> None:
     (position,) = made(served, "a")
     admin = served.admin
     with ThreadPoolExecutor(1) as pool:
@@ -159,7 +157,7 @@ def test_waits_for_what_comes(served: Served) -> None:
     assert "b" in [item["data"].get("repository") for item in page["items"]]
 
 
-def test_gives_up_waiting_in_time(served: Served) -> None:
+def test_stops_waiting_in_time(served: Served) -> None:
     (position,) = made(served, "a")
 
     head = served.admin.get("/v1/events", params={"after": position, "limit": 500}).json()
@@ -170,7 +168,7 @@ def test_gives_up_waiting_in_time(served: Served) -> None:
     assert page["items"] == []
 
 
-def test_streams_what_was_and_what_comes(served: Served) -> None:
+def test_streams_past_and_new_events(served: Served) -> None:
     (position,) = made(served, "a")
     admin = served.admin
     begun = Semaphore(0)
@@ -185,7 +183,7 @@ def test_streams_what_was_and_what_comes(served: Served) -> None:
     assert [event["data"]["repository"] for event in found] == ["a", "b", "c"]
 
 
-def test_resumes_a_stream_behind_the_last_event_that_was_seen(served: Served) -> None:
+def test_resumes_a_stream_after_the_last_event_that_was_seen(served: Served) -> None:
     positions = made(served, "a", "b", "c")
     admin = served.admin
 
@@ -215,7 +213,7 @@ def test_starts_a_stream_without_a_position_at_the_end(served: Served) -> None:
     assert found["data"]["repository"] == "b"
 
 
-def test_catches_up_from_the_store_where_the_ring_is_too_short(
+def test_catches_up_from_the_store_if_the_ring_is_too_short(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail, "RING_MAX", 4)
@@ -230,7 +228,7 @@ def test_catches_up_from_the_store_where_the_ring_is_too_short(
 
 
 def test_ends_open_streams_when_the_server_stops(tmp_path: Path) -> None:
-    """Uvicorn would wait ten seconds for one that stays open, and then break it off."""
+    """Uvicorn would wait ten seconds for an open stream and then cut it."""
     begun = Semaphore(0)
     with ThreadPoolExecutor(1) as pool:
         with serving(tmp_path / "data") as served:
@@ -238,14 +236,14 @@ def test_ends_open_streams_when_the_server_stops(tmp_path: Path) -> None:
             following = pool.submit(followed, admin, 10_000, begun, params={"after": 0})
             assert begun.acquire(timeout=SECONDS_MAX)
             served.close = lambda: None  # type: ignore[method-assign]
-        found = following.result()  # a stream that was broken off raises
+        found = following.result()  # reading a cut stream raises
         admin.close()
 
     assert found
 
 
 def test_serves_many_subscribers_from_one_reader(served: Served) -> None:
-    """However many follow, the log is read once per change, not once per subscriber."""
+    """The log is read once per change, not once per subscriber."""
     admin = served.admin
     reads: list[int] = []
     feed = served.installation.log.feed

@@ -1,4 +1,4 @@
-"""Programs among the files of a revision: sent, listed, packed, compared and shown as such."""
+"""Executable files of a revision: sent, listed, packed, compared and shown as executable."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def shown(people: People, name: str = NAME) -> str:
     return re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]*>", " ", page.text)))
 
 
-def test_lists_and_packs_programs_as_programs(people: People) -> None:
+def test_lists_and_packs_executable_files_as_executable(people: People) -> None:
     pushed = push(
         people,
         {"path": "run", "text": TEXT, "executable": True},
@@ -62,7 +62,7 @@ def test_lists_and_packs_programs_as_programs(people: People) -> None:
         assert {item.name: item.mode for item in archive} == {"read.me": 0o644, "run": 0o755}
 
 
-def test_gives_the_same_bytes_another_digest_when_they_become_a_program(people: People) -> None:
+def test_a_file_that_becomes_executable_changes_the_digest(people: People) -> None:
     plain = push(people, {"path": "run", "text": TEXT}).json()
     program = push(people, {"path": "run", "text": TEXT, "executable": True}).json()
 
@@ -71,9 +71,7 @@ def test_gives_the_same_bytes_another_digest_when_they_become_a_program(people: 
 
 
 @pytest.mark.parametrize("becomes", [True, False])
-def test_shows_reviewers_that_a_file_became_a_program_or_stopped_being_one(
-    people: People, becomes: bool
-) -> None:
+def test_shows_reviewers_that_the_executable_bit_changed(people: People, becomes: bool) -> None:
     push(people, {"path": "run", "text": TEXT, "executable": not becomes}, {**THERE})
     people.publish()
     people.draft("v2", tasks=[{"type": "edit", "source": NAME}])
@@ -90,7 +88,7 @@ def test_shows_reviewers_that_a_file_became_a_program_or_stopped_being_one(
     assert "The bytes are the same" in shown(people, name)
 
 
-def test_shows_which_files_of_a_first_revision_are_programs(people: People) -> None:
+def test_shows_which_files_of_a_first_revision_are_executable(people: People) -> None:
     push(people, {"path": "run", "text": TEXT, "executable": True}, {"path": "a", "text": "a"})
 
     assert "Added run Executable" in shown(people)
@@ -100,7 +98,7 @@ def test_shows_which_files_of_a_first_revision_are_programs(people: People) -> N
 @pytest.mark.parametrize(
     "member", [{"executable": "yes"}, {"executable": 1}, {"mode": "0755"}, {"link": "other"}]
 )
-def test_takes_no_other_way_to_say_it(people: People, member: dict[str, Any]) -> None:
+def test_refuses_any_other_form_of_the_mode(people: People, member: dict[str, Any]) -> None:
     refused = push(people, {"path": "run", "text": TEXT, **member})
 
     assert refused.json()["code"] == "invalid_request", refused.text

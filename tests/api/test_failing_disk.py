@@ -1,5 +1,6 @@
-"""A disk that is full or fails: requests are told so, /readyz is red, and a server never goes on
-writing after a flush that failed.
+"""A full or failing disk: requests get an error, /readyz fails, and the server stops writing.
+
+A server never writes again after a failed flush.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ sys.exit(main(sys.argv[1:]))
 
 
 @pytest.mark.parametrize("fault", [errno.ENOSPC, errno.EIO, errno.EROFS])
-def test_a_blob_that_cannot_be_written_is_507_and_makes_the_server_not_ready(
+def test_a_failed_blob_write_gets_507_and_makes_the_server_not_ready(
     served: Served, monkeypatch: pytest.MonkeyPatch, fault: int
 ) -> None:
     people = People(served)
@@ -77,7 +78,7 @@ def test_a_server_ends_with_75_after_a_flush_that_failed(tmp_path: Path) -> None
         code = re.search(r"one-time code (\S+)", said)
         assert code
         process.send_signal(signal.SIGUSR1)
-        httpx2.get(f"{url}/livez", timeout=SECONDS_MAX)  # the handler runs
+        httpx2.get(f"{url}/livez", timeout=SECONDS_MAX)  # lets the signal handler run
 
         person = {"login": "ada", "name": "Ada", "password": "a long password", "alone": True}
         answer = httpx2.post(

@@ -1,4 +1,4 @@
-"""Plain requests of agents are answered at the socket: the same answers, by a shorter way."""
+"""The fast path answers simple agent requests at the socket, with the same responses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tidegate.errors import StoreUnavailable
 from tidegate.kernel.model import Commit, Receipt
 from tidegate.main import KEEP_ALIVE_SECONDS
 
-WHOLE = {"x-way": "whole"}  # a header that is not plain: the request goes the whole way
+WHOLE = {"x-way": "whole"}  # an unexpected header: the request takes the normal path
 DEEP = json.loads("[" * 40 + "]" * 40)
 
 
@@ -42,7 +42,7 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 
 @pytest.fixture
 def brief(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The ids of requests that were answered at their sockets, in order."""
+    """The ids of requests that were answered at the socket, in order."""
     told: list[str] = []
     send = FastConnection.send
 
@@ -55,17 +55,17 @@ def brief(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def shown(answer: httpx2.Response) -> tuple[int, dict[str, str], Any]:
-    """All of an answer but what is another each time."""
+    """The response without the parts that differ between requests."""
     headers = dict(answer.headers)
     request_id = headers.pop("x-request-id")
     headers.pop("date")
     return answer.status_code, headers, answer.text.replace(request_id, "<id>")
 
 
-# ── the same answers ──────────────────────────────────────────────────────────────────────────────
+# ── the same responses ────────────────────────────────────────────────────────────────────────────
 
 
-def test_answers_a_poll_and_reports_as_the_whole_way_does(
+def test_answers_a_poll_and_reports_as_the_normal_path_does(
     fleet: ServedFleet, brief: list[str]
 ) -> None:
     fleet.sail()
@@ -107,7 +107,7 @@ def test_answers_a_poll_and_reports_as_the_whole_way_does(
         {"report": {"kind": "ActivationStarted", "at": "yesterday"}},
     ],
 )
-def test_leaves_what_is_wrong_with_a_report_to_the_whole_way(
+def test_leaves_invalid_reports_to_the_normal_path(
     fleet: ServedFleet, brief: list[str], body: dict[str, Any]
 ) -> None:
     fleet.sail()
@@ -132,7 +132,7 @@ def test_leaves_what_is_wrong_with_a_report_to_the_whole_way(
         ({"cookie": "a=b"}, 204),
     ],
 )
-def test_leaves_requests_that_are_not_plain_to_the_whole_way(
+def test_leaves_requests_with_other_headers_to_the_normal_path(
     fleet: ServedFleet, brief: list[str], headers: dict[str, str], status: int
 ) -> None:
     agent = fleet.agents["web-01"]
@@ -168,7 +168,7 @@ def test_refuses_a_changed_body_and_a_revoked_key_at_once(
 # ── bytes as they come ────────────────────────────────────────────────────────────────────────────
 
 
-def test_takes_a_head_that_comes_in_pieces_the_whole_way(
+def test_takes_a_head_that_arrives_in_pieces_on_the_normal_path(
     fleet: ServedFleet, brief: list[str], pieces: SimpleQueue[int]
 ) -> None:
     fleet.sail()
@@ -184,15 +184,15 @@ def test_takes_a_head_that_comes_in_pieces_the_whole_way(
             wire.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             wire.send(report[:cut])
             while pieces.get(timeout=SECONDS_MAX) != cut:
-                pass  # of an earlier request
+                pass  # from an earlier request
             wire.send(report[cut:])
             status, _, told = wire.answer()
             assert (status, json.loads(told)["code"]) == (409, "wrong_closure"), cut
 
-    assert len(brief) == 2  # those whose head was whole
+    assert len(brief) == 2  # those whose head was complete
 
 
-def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
+def test_leaves_a_slow_body_to_the_normal_path(
     fleet: ServedFleet, brief: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lost = Event()
@@ -217,7 +217,7 @@ def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
         monkeypatch.setattr("tidegate.api.agents.fast_path.protocol.PATIENCE_SECONDS", SECONDS_MAX)
         wire.send(report)
         quick = wire.answer()
-    with closing(RawConnection(fleet)) as wire:  # one that never comes is nobody's
+    with closing(RawConnection(fleet)) as wire:  # a body that never completes gets no response
         wire.send(report[:-9])
 
     assert (slow[0], quick[0]) == (200, 200)
@@ -225,7 +225,7 @@ def test_leaves_a_body_that_comes_slowly_to_the_whole_way(
     assert brief == [quick[1]["x-request-id"]]
 
 
-def test_answers_requests_that_were_sent_ahead_in_their_order(fleet: ServedFleet) -> None:
+def test_answers_pipelined_requests_in_order(fleet: ServedFleet) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
     assert agent.order() is not None
@@ -248,7 +248,7 @@ def test_answers_requests_that_were_sent_ahead_in_their_order(fleet: ServedFleet
     ]
 
 
-def test_answers_what_is_no_http_once_and_hangs_up(fleet: ServedFleet, brief: list[str]) -> None:
+def test_answers_non_http_bytes_once_and_closes(fleet: ServedFleet, brief: list[str]) -> None:
     agent = fleet.agents["web-01"]
     report = raw(agent, "POST", EVENTS, {"report": {}}).partition(b"\r\n\r\n")[0]
 
@@ -261,7 +261,9 @@ def test_answers_what_is_no_http_once_and_hangs_up(fleet: ServedFleet, brief: li
     assert brief == []
 
 
-def test_hangs_up_when_the_client_asks_for_it(fleet: ServedFleet, brief: list[str]) -> None:
+def test_closes_the_connection_if_the_client_asks_for_it(
+    fleet: ServedFleet, brief: list[str]
+) -> None:
     agent = fleet.agents["web-01"]
 
     with closing(RawConnection(fleet)) as wire:
@@ -273,7 +275,7 @@ def test_hangs_up_when_the_client_asks_for_it(fleet: ServedFleet, brief: list[st
     assert brief == []
 
 
-def test_takes_a_large_body_the_whole_way_and_refuses_one_that_is_too_large(
+def test_takes_a_large_body_on_the_normal_path_and_refuses_too_large_a_one(
     fleet: ServedFleet, brief: list[str]
 ) -> None:
     agent = fleet.agents["web-01"]
@@ -290,7 +292,7 @@ def test_takes_a_large_body_the_whole_way_and_refuses_one_that_is_too_large(
 
 
 class Holding:
-    """A writer that lets nothing through until it is told to, or fails what comes."""
+    """A writer that holds all commits back until the test releases them."""
 
     def __init__(self, fleet: ServedFleet) -> None:
         self._lanes: Any = fleet.installation.lanes
@@ -316,7 +318,7 @@ def test_answers_nothing_before_the_report_is_durable(fleet: ServedFleet) -> Non
     with closing(RawConnection(fleet)) as wire:
         wire.send(raw(agent, "POST", EVENTS, acknowledgement(agent)))
         assert holding.came.wait(SECONDS_MAX)
-        assert fleet.viewer.get("/livez").status_code == 200  # the server had a turn since
+        assert fleet.viewer.get("/livez").status_code == 200  # so the event loop has run since
         wire.socket.setblocking(False)
         with pytest.raises(BlockingIOError):
             wire.socket.recv(1)
@@ -328,7 +330,7 @@ def test_answers_nothing_before_the_report_is_durable(fleet: ServedFleet) -> Non
     assert status == 200
 
 
-def test_keeps_the_report_of_a_client_that_went_away(fleet: ServedFleet) -> None:
+def test_keeps_the_report_of_a_client_that_disconnected(fleet: ServedFleet) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
     assert agent.order() is not None
@@ -336,7 +338,7 @@ def test_keeps_the_report_of_a_client_that_went_away(fleet: ServedFleet) -> None
     with closing(RawConnection(fleet)) as wire:
         wire.send(raw(agent, "POST", EVENTS, acknowledgement(agent)))
         assert holding.came.wait(SECONDS_MAX)
-    assert fleet.viewer.get("/livez").status_code == 200  # the server had a turn since
+    assert fleet.viewer.get("/livez").status_code == 200  # so the event loop has run since
     holding.end()
 
     again = agent.send("POST", EVENTS, json=acknowledgement(agent))
@@ -345,16 +347,16 @@ def test_keeps_the_report_of_a_client_that_went_away(fleet: ServedFleet) -> None
     assert fleet.installation.health.differences() == []
 
 
-def test_finishes_a_report_that_waits_when_the_server_stops(
+def test_finishes_a_waiting_report_when_the_server_stops(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answers: list[tuple[int, dict[str, str], bytes]] = []
-    told = Event()  # the connection was, that the server stops
+    told = Event()  # set when the connection knows that the server stops
     shutdown = FastConnection.shutdown
 
     def noted(self: FastConnection) -> None:
         shutdown(self)
-        if not self.transport.is_closing():  # others wait for nothing
+        if not self.transport.is_closing():  # others have no request that waits
             told.set()
 
     monkeypatch.setattr(FastConnection, "shutdown", noted)
@@ -387,7 +389,7 @@ def _end_after(holding: Holding, told: Event) -> None:
     holding.end()
 
 
-def test_tells_an_agent_that_the_log_is_away(fleet: ServedFleet, brief: list[str]) -> None:
+def test_tells_an_agent_that_the_log_is_unavailable(fleet: ServedFleet, brief: list[str]) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
     deliveries: Any = fleet.installation.deliveries
@@ -410,7 +412,7 @@ def test_tells_an_agent_that_the_log_is_away(fleet: ServedFleet, brief: list[str
     assert agent.send("GET", POLL).status_code == 200
 
 
-def test_answers_a_fault_of_ours_as_one(
+def test_answers_an_internal_error_with_500(
     fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = fleet.agents["web-01"]
@@ -428,9 +430,7 @@ def test_answers_a_fault_of_ours_as_one(
 # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_hands_out_an_order_at_the_socket_under_its_lease(
-    fleet: ServedFleet, brief: list[str]
-) -> None:
+def test_sends_an_order_at_the_socket_with_its_lease(fleet: ServedFleet, brief: list[str]) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
 
@@ -444,7 +444,7 @@ def test_hands_out_an_order_at_the_socket_under_its_lease(
     assert brief == [answer.headers["x-request-id"] for answer in (first, leased, again)]
 
 
-def test_hands_out_one_order_to_one_of_two_polls_at_once(fleet: ServedFleet) -> None:
+def test_sends_an_order_to_one_of_two_simultaneous_polls(fleet: ServedFleet) -> None:
     fleet.sail()
     agent = fleet.agents["web-01"]
     poll = raw(agent, "GET", POLL)
@@ -456,7 +456,7 @@ def test_hands_out_one_order_to_one_of_two_polls_at_once(fleet: ServedFleet) -> 
     assert statuses == [200, 204]
 
 
-def test_reserves_orders_in_commits_between_which_others_have_their_turn(
+def test_reserves_orders_in_several_commits_so_that_others_can_run(
     fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidegate.control.fleet.dispatch.AT_ONCE", 1)
@@ -482,7 +482,7 @@ def test_reserves_orders_in_commits_between_which_others_have_their_turn(
 
 
 class Timer:
-    """What a connection waits for."""
+    """A timer of a connection."""
 
     def __init__(self, at: float, call: Callable[[], None]) -> None:
         self.at = at
@@ -493,7 +493,7 @@ class Timer:
 
 
 class Hours:
-    """The time of all connections, which goes on when a test says so; else it is their loop."""
+    """The clock of all connections, moved by the test; everything else is the real event loop."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -516,7 +516,7 @@ class Hours:
         return timer
 
     def go_on(self, seconds: float) -> None:
-        """Let so much time pass; what was due by then has happened."""
+        """Advance the clock, and run the timers that are due."""
         done: Future[None] = Future()
 
         def turn() -> None:
@@ -544,7 +544,7 @@ def hours(monkeypatch: pytest.MonkeyPatch) -> Hours:
     return hours
 
 
-def test_closes_a_connection_that_nobody_uses_and_no_other(tmp_path: Path, hours: Hours) -> None:
+def test_closes_an_idle_connection_and_no_other(tmp_path: Path, hours: Hours) -> None:
     request = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"
     with serving(tmp_path / "data") as served:
         host, port = served.url.removeprefix("http://").split(":")
@@ -561,7 +561,7 @@ def test_closes_a_connection_that_nobody_uses_and_no_other(tmp_path: Path, hours
                 hours.go_on(part * KEEP_ALIVE_SECONDS)
             idle.setblocking(False)
             with pytest.raises(BlockingIOError):
-                idle.recv(1)  # it may be idle a little longer
+                idle.recv(1)  # connections may be idle a little longer
             idle.settimeout(SECONDS_MAX)
 
             hours.go_on(0.2 * KEEP_ALIVE_SECONDS)
@@ -570,7 +570,7 @@ def test_closes_a_connection_that_nobody_uses_and_no_other(tmp_path: Path, hours
             busy.sendall(request)
             assert busy.recv(4096).startswith(b"HTTP/1.1 200")
             hours.go_on(1.1 * KEEP_ALIVE_SECONDS)
-            assert busy.recv(1) == b"", "its turn came, too"
+            assert busy.recv(1) == b"", "it was processed as well"
 
 
 def test_counts_and_logs_what_is_answered_at_the_socket(fleet: ServedFleet) -> None:
@@ -582,14 +582,14 @@ def test_counts_and_logs_what_is_answered_at_the_socket(fleet: ServedFleet) -> N
     assert 'tidegate_http_requests_total{operation="agent.dispatch",status="204"} 1.0' in text
 
 
-def test_speaks_to_agents_alone_at_the_socket(fleet: ServedFleet, brief: list[str]) -> None:
+def test_answers_only_agents_at_the_socket(fleet: ServedFleet, brief: list[str]) -> None:
     assert fleet.operator.get(POLL, headers=PROTOCOL_HEADERS).status_code == 401
     assert fleet.operator.head(POLL, headers=PROTOCOL_HEADERS).status_code == 401
     assert fleet.operator.post(POLL, headers=PROTOCOL_HEADERS).status_code == 405
     assert brief == []
 
 
-def test_finds_reports_that_nobody_waited_for_when_somebody_asks(
+def test_shows_reports_to_a_reader_even_if_no_reader_waited(
     fleet: ServedFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tail, "LEISURE_SECONDS", 3_600.0)
@@ -608,7 +608,7 @@ def test_finds_reports_that_nobody_waited_for_when_somebody_asks(
 
 
 @pytest.mark.parametrize("size", [0, 1, 32, KEY_BYTES_MAX])
-def test_makes_the_macs_that_the_library_makes(size: int) -> None:
+def test_computes_the_same_macs_as_the_library(size: int) -> None:
     key = bytes(range(size))
     macs = RequestMacs(key)
 

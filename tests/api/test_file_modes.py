@@ -1,4 +1,4 @@
-"""Only its owner reads an installation's files, wherever they are."""
+"""Only the owner can read an installation's files, wherever they are."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _usual_umask() -> Iterator[None]:
 
 
 def readable_by_others(directory: Path) -> list[str]:
-    """Files that another user may read, or directories that they may enter, below this one."""
+    """Files that another user may read, and directories that they may enter, below this one."""
     found = []
     for path in sorted(directory.rglob("*")):
         mode = S_IMODE(path.stat().st_mode)
@@ -35,8 +35,8 @@ def readable_by_others(directory: Path) -> list[str]:
     return found
 
 
-def test_the_database_and_the_bodies_are_for_their_owner(tmp_path: Path) -> None:
-    """Also where the database is not in the data directory."""
+def test_only_the_owner_can_read_the_database_and_the_bodies(tmp_path: Path) -> None:
+    """Also if the database is outside the data directory."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir(mode=0o755)
     data = tmp_path / "data"
@@ -54,7 +54,7 @@ def test_the_database_and_the_bodies_are_for_their_owner(tmp_path: Path) -> None
     assert S_IMODE(data.stat().st_mode) == 0o700
 
 
-def test_blobs_and_the_archive_are_for_their_owner_wherever_they_are(tmp_path: Path) -> None:
+def test_only_the_owner_can_read_blobs_and_the_archive_anywhere(tmp_path: Path) -> None:
     FileBlobs(tmp_path / "blobs", "log-1").put(b"content")
     archive = FileSegmentStore(tmp_path / "archive")
     archive.claim(ArchiveClaim("log-1", 100))

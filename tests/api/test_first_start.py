@@ -1,4 +1,4 @@
-"""What a person sees who opens a new installation in a browser."""
+"""A person opens a new installation in a browser."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def browser(served: Served) -> httpx2.Client:
 
 
 @pytest.mark.parametrize("path", ["/", "/channels", "/releases?tab=all"])
-def test_leads_to_set_up_until_there_is_an_account_and_to_sign_in_afterwards(
+def test_redirects_to_setup_until_there_is_a_user_and_to_sign_in_after(
     tmp_path: Path, path: str
 ) -> None:
     with serving(tmp_path / "data", routes=(*ROUTES, *PAGES), is_set_up=False) as served:
@@ -44,7 +44,7 @@ def test_leads_to_set_up_until_there_is_an_account_and_to_sign_in_afterwards(
         assert later.get("/setup").url.path == "/signin"
 
 
-def test_answers_programs_and_forms_before_set_up_as_afterwards(tmp_path: Path) -> None:
+def test_answers_programs_and_forms_the_same_before_and_after_setup(tmp_path: Path) -> None:
     with serving(tmp_path / "data", routes=(*ROUTES, *PAGES), is_set_up=False) as served:
         client = served.client(None, **BROWSER)
 

@@ -1,4 +1,4 @@
-"""Freezes over HTTP, and holds: nothing is dispatched while one is there."""
+"""Freezes and holds over HTTP: no order is dispatched during one."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_freezes_dispatch_until_it_ends(fleet: ServedFleet) -> None:
     assert (again.status_code, again.json()["code"]) == (404, "freeze_not_found")
 
 
-def test_gives_a_repeat_the_same_freeze(fleet: ServedFleet) -> None:
+def test_a_repeat_returns_the_same_freeze(fleet: ServedFleet) -> None:
     headers = {"idempotency-key": "one"}
 
     first = fleet.operator.post("/v1/freezes", json={"reason": "sale"}, headers=headers)
@@ -64,13 +64,11 @@ def test_gives_a_repeat_the_same_freeze(fleet: ServedFleet) -> None:
         ({"reason": "x", "freeze_id": "No Name"}, 400),
     ],
 )
-def test_refuses_freezes_that_cannot_be(
-    fleet: ServedFleet, body: dict[str, object], status: int
-) -> None:
+def test_refuses_invalid_freezes(fleet: ServedFleet, body: dict[str, object], status: int) -> None:
     assert fleet.operator.post("/v1/freezes", json=body).status_code == status
 
 
-def test_lets_an_operator_of_one_channel_freeze_that_one_alone(fleet: ServedFleet) -> None:
+def test_an_operator_of_one_channel_freezes_only_that_one(fleet: ServedFleet) -> None:
     fleet.create()
     own = fleet.served.as_role(Grant(Role.FLEET_OPERATOR, f"channel:{CHANNEL}"))
 
@@ -104,7 +102,7 @@ def finish(fleet: ServedFleet, stop: str) -> None:
 
 
 @each_stop
-def test_hands_out_no_order_that_was_reserved_before(fleet: ServedFleet, stop: str) -> None:
+def test_sends_no_order_that_was_reserved_before_the_stop(fleet: ServedFleet, stop: str) -> None:
     fleet.sail()
 
     begin(fleet, stop)
@@ -116,10 +114,8 @@ def test_hands_out_no_order_that_was_reserved_before(fleet: ServedFleet, stop: s
 
 
 @each_stop
-def test_refuses_the_acknowledgement_alone_and_among_other_reports(
-    fleet: ServedFleet, stop: str
-) -> None:
-    """The plain request is answered at the socket, the batch by its handler."""
+def test_refuses_the_acknowledgement_alone_and_in_a_batch(fleet: ServedFleet, stop: str) -> None:
+    """The simple request is answered on the fast path, the batch by its handler."""
     fleet.sail()
     agent = fleet.agents["web-01"]
     order = agent.order()
@@ -144,11 +140,11 @@ def test_refuses_the_acknowledgement_alone_and_among_other_reports(
     found = [(one["status"], one["code"]) for one in batch.json()["answers"]]
     assert found == [(409, CODES[stop]), (409, "sequence_gap")]
     assert none is None
-    fleet.converge("web-01")  # handed out again at once: its lease is from before the stop
+    fleet.converge("web-01")  # sent again at once: its lease is from before the stop
 
 
 @each_stop
-def test_wakes_a_poll_that_waits_when_the_stop_ends(fleet: ServedFleet, stop: str) -> None:
+def test_wakes_a_waiting_poll_when_the_stop_ends(fleet: ServedFleet, stop: str) -> None:
     fleet.sail()
     begin(fleet, stop)
     wakes: Any = fleet.served.application.parts[OrderWaiters]
@@ -163,7 +159,7 @@ def test_wakes_a_poll_that_waits_when_the_stop_ends(fleet: ServedFleet, stop: st
 
 
 @each_stop
-def test_says_why_a_host_does_not_use_its_order(fleet: ServedFleet, stop: str) -> None:
+def test_explains_why_a_host_does_not_use_its_order(fleet: ServedFleet, stop: str) -> None:
     fleet.sail()
     begin(fleet, stop)
     fleet.dispatch()

@@ -1,4 +1,4 @@
-"""What one person alone cannot loosen on a protected channel, and when a request is made of it."""
+"""What one person alone may not loosen on a protected channel, and when this makes a request."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def wider(request: dict[str, Any]) -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
-def test_a_channel_that_is_protected_while_a_verb_is_decided_makes_a_request_of_it(
+def test_a_channel_protected_during_the_decision_makes_a_request(
     fleet: ServedFleet,
 ) -> None:
     fleet.operator.post(f"{HERE}/hold", json={"reason": "audit"})
@@ -70,7 +70,7 @@ def test_a_channel_that_is_protected_while_a_verb_is_decided_makes_a_request_of_
     attempts = []
 
     def unhold_late(by: Caller) -> CommandOutcome:
-        """Between the admission and the commit, somebody protects the channel."""
+        """The channel becomes protected between the check and the commit."""
         attempts.append(by.alongside)
         protect(fleet)
         command = UnholdChannel(channel=CHANNEL, operator=by.id, reason="x")
@@ -84,7 +84,7 @@ def test_a_channel_that_is_protected_while_a_verb_is_decided_makes_a_request_of_
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
-def test_ends_a_hold_or_a_freeze_of_another_person_only_with_a_second_one(
+def test_ending_a_hold_or_freeze_of_another_person_takes_two_people(
     fleet: ServedFleet,
 ) -> None:
     ann, other = approver(fleet), fleet.served.as_role(Role.FLEET_OPERATOR)
@@ -120,7 +120,7 @@ HALTED = ("retry", "clear")
 
 
 def roll_out(fleet: ServedFleet, verb: str) -> httpx2.Client:
-    """A rollout on a channel that is protected then; one that stopped, for verbs of such."""
+    """Open a rollout, let it fail if the verb needs that, and then protect its channel."""
     assert fleet.promote("web.1").status_code == 200
     fleet.dispatch()
     if verb in HALTED:
@@ -131,7 +131,7 @@ def roll_out(fleet: ServedFleet, verb: str) -> httpx2.Client:
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
 @pytest.mark.parametrize("verb", ROLLOUT_VERBS)
-def test_a_rollout_bypasses_nothing_without_a_second_person(fleet: ServedFleet, verb: str) -> None:
+def test_bypassing_a_gate_takes_two_people(fleet: ServedFleet, verb: str) -> None:
     path, members, fact = ROLLOUT_VERBS[verb]
     ann, on_call = approver(fleet), roll_out(fleet, verb)
 
@@ -149,7 +149,7 @@ def test_a_rollout_bypasses_nothing_without_a_second_person(fleet: ServedFleet, 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
 @pytest.mark.parametrize("verb", ROLLOUT_VERBS)
-def test_break_glass_does_it_alone_and_asks_for_a_review(fleet: ServedFleet, verb: str) -> None:
+def test_break_glass_needs_one_person_and_a_review(fleet: ServedFleet, verb: str) -> None:
     path, members, fact = ROLLOUT_VERBS[verb]
     ann, on_call = approver(fleet), roll_out(fleet, verb)
 
@@ -203,7 +203,7 @@ def test_a_freeze_of_all_channels_covers_the_protected_ones(fleet: ServedFleet) 
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
-def test_loosens_a_window_or_a_budget_only_with_a_second_person(fleet: ServedFleet) -> None:
+def test_loosening_a_window_or_a_budget_takes_two_people(fleet: ServedFleet) -> None:
     ann = approver(fleet)
     window = {
         "window_id": "nights",
@@ -248,7 +248,7 @@ def test_loosens_a_window_or_a_budget_only_with_a_second_person(fleet: ServedFle
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
-def test_adds_time_beside_another_allow_window_only_with_a_second_person(
+def test_adding_an_allow_window_takes_two_people(
     fleet: ServedFleet,
 ) -> None:
     window = {
@@ -268,7 +268,7 @@ def test_adds_time_beside_another_allow_window_only_with_a_second_person(
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
-def test_moves_a_host_to_another_channel_of_the_package_only_with_a_second_person(
+def test_moving_a_host_to_another_channel_takes_two_people(
     fleet: ServedFleet,
 ) -> None:
     ann = approver(fleet)
@@ -291,7 +291,7 @@ LABELS = "/v1/hosts/web-02/labels"
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
-def test_takes_a_host_out_of_the_channel_only_with_a_second_person(fleet: ServedFleet) -> None:
+def test_taking_a_host_out_of_the_channel_takes_two_people(fleet: ServedFleet) -> None:
     """Not even in two steps, of which the first enters no other channel."""
     protect(fleet)
 
@@ -302,7 +302,7 @@ def test_takes_a_host_out_of_the_channel_only_with_a_second_person(fleet: Served
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
-def test_what_a_host_says_of_itself_counts_for_the_channels_that_it_would_leave(
+def test_facts_that_would_move_a_host_out_of_the_channel_count(
     tmp_path: Path,
 ) -> None:
     with serve_fleet(tmp_path / "facts", fact_labels="arch") as fleet:
@@ -343,7 +343,7 @@ def test_the_labels_of_a_token_take_no_host_out_of_the_channel(fleet: ServedFlee
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
-def test_makes_no_request_of_what_the_caller_did_not_see(fleet: ServedFleet) -> None:
+def test_makes_no_request_for_a_version_that_the_caller_did_not_read(fleet: ServedFleet) -> None:
     protect(fleet)
     stale = {"if-match": '"1"'}
     approver(fleet)
@@ -358,7 +358,7 @@ def test_makes_no_request_of_what_the_caller_did_not_see(fleet: ServedFleet) -> 
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
-def test_a_repeat_gets_what_its_first_copy_did_although_the_channel_is_protected_now(
+def test_a_repeat_gets_the_first_response_although_the_channel_is_protected_now(
     fleet: ServedFleet,
 ) -> None:
     key = {"idempotency-key": "one"}
@@ -374,7 +374,7 @@ def test_a_repeat_gets_what_its_first_copy_did_although_the_channel_is_protected
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
-def test_confirms_once_more_when_many_hosts_came_or_went(fleet: ServedFleet) -> None:
+def test_needs_another_confirmation_if_many_hosts_changed(fleet: ServedFleet) -> None:
     ann = approver(fleet)
     protect(fleet)
     request = fleet.manager.post(f"{HERE}/promote", json={"release_id": "web.1"}).json()
@@ -391,7 +391,7 @@ def test_confirms_once_more_when_many_hosts_came_or_went(fleet: ServedFleet) -> 
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
-def test_a_request_of_what_cannot_wait_expires_within_the_hour(fleet: ServedFleet) -> None:
+def test_an_urgent_request_expires_within_the_hour(fleet: ServedFleet) -> None:
     on_call = fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL)
     protect(fleet)
 
@@ -406,7 +406,7 @@ def test_a_request_of_what_cannot_wait_expires_within_the_hour(fleet: ServedFlee
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
-def test_the_worker_records_what_is_over_and_reminds_of_reviews(fleet: ServedFleet) -> None:
+def test_the_worker_records_expired_requests_and_reminds_of_reviews(fleet: ServedFleet) -> None:
     approver(fleet)
     on_call = fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL)
     protect(fleet)
@@ -436,7 +436,7 @@ def test_the_worker_records_what_is_over_and_reminds_of_reviews(fleet: ServedFle
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
-def test_says_in_words_what_a_request_would_change(fleet: ServedFleet) -> None:
+def test_describes_what_a_request_would_change(fleet: ServedFleet) -> None:
     protect(fleet)
     etag = {"if-match": fleet.manager.get(HERE).headers["etag"]}
     policy = {"waves": [{"name": "all", "soak_seconds": 30}], "sustained_failure_seconds": 5}
@@ -451,8 +451,8 @@ def test_says_in_words_what_a_request_would_change(fleet: ServedFleet) -> None:
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
-def test_shows_an_approver_what_a_request_leaves_out(fleet: ServedFleet) -> None:
-    """What a policy does not mention is carried out with the type's default: no waves, no grace."""
+def test_shows_an_approver_the_defaults_of_omitted_members(fleet: ServedFleet) -> None:
+    """What a policy omits gets the type's default: no waves, no grace."""
     protect(fleet)
     etag = {"if-match": fleet.manager.get(HERE).headers["etag"]}
 
@@ -463,7 +463,7 @@ def test_shows_an_approver_what_a_request_leaves_out(fleet: ServedFleet) -> None
 
 
 @pytest.mark.req("OP-6", engines=None, reason="an operation of a served fleet")
-def test_shows_an_approver_that_a_protection_goes_back_to_its_defaults(fleet: ServedFleet) -> None:
+def test_shows_an_approver_that_a_protection_returns_to_its_defaults(fleet: ServedFleet) -> None:
     protect(fleet, approvals=1, break_glass=False)
 
     asked = fleet.manager.post(f"{HERE}/protect", json={"approvals": 1, "reason": "less"}).json()

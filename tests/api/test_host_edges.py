@@ -1,4 +1,4 @@
-"""Host edges over HTTP: they name hosts, and those that left hold nobody."""
+"""Edges on hosts over HTTP: they name hosts, and a host that was removed holds no rollout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
         yield fleet
 
 
-def test_refuses_an_edge_to_what_was_never_a_host_when_the_policy_is_given(
+def test_refuses_a_policy_with_an_edge_to_an_unknown_host(
     fleet: ServedFleet,
 ) -> None:
     stranger = {"host_edges": [{"before": "web-01", "after": "web-99"}]}
@@ -36,7 +36,7 @@ def test_refuses_an_edge_to_what_was_never_a_host_when_the_policy_is_given(
     assert "host_edges" not in fleet.viewer.get(URL).json()["policy"]
 
 
-def test_promotes_past_an_edge_whose_host_was_retired_and_says_so(fleet: ServedFleet) -> None:
+def test_promotes_past_an_edge_on_a_retired_host_with_a_warning(fleet: ServedFleet) -> None:
     fleet.create(host_edges=[EDGE])
     fleet.operator.post("/v1/hosts/web-01/retire", json={"reason": "sold"})
 
@@ -53,7 +53,7 @@ def test_promotes_past_an_edge_whose_host_was_retired_and_says_so(fleet: ServedF
     (said,) = (item["reason"] for item in why["verdicts"] if item["gate"] == "host-edge")
     assert said.endswith("the edge web-01 → web-02 has no effect, web-01 is retired")
     assert fleet.agents["web-02"].poll().status_code == 200
-    # The policy may be given again as it stands.
+    # The same policy may be sent again.
     shown = fleet.viewer.get(URL)
     same = fleet.manager.patch(
         URL, json={"policy": shown.json()["policy"]}, headers={"if-match": shown.headers["etag"]}

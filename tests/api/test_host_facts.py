@@ -1,4 +1,4 @@
-"""What a host says of itself: for people to see, in selectors only where an operator allows it."""
+"""Facts that a host reports: people see them; selectors see only those that an operator allows."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_facts_are_shown_and_selectors_do_not_see_them(tmp_path: Path) -> None:
         assert beat(fleet).json()["facts_missing"] is True
 
         assert "facts_missing" not in beat(fleet, facts=FACTS).json()
-        assert "facts_missing" not in beat(fleet).json()  # they are kept
+        assert "facts_missing" not in beat(fleet).json()  # the server stores them
 
         found = shown(fleet)
         assert found["facts"] == FACTS
@@ -94,7 +94,7 @@ def test_a_fact_that_is_not_allowed_any_more_is_no_label(tmp_path: Path) -> None
         assert shown(fleet)["labels"] == before
 
 
-def test_says_why_facts_are_refused_and_keeps_the_labels(tmp_path: Path) -> None:
+def test_explains_why_facts_are_refused_and_keeps_the_labels(tmp_path: Path) -> None:
     with serve_fleet(tmp_path / "data", fact_labels="arch") as fleet:
         fleet.create()
         body = {"channel": "arm", "package": "default/web", "selector": "fact/arch=aarch64"}
@@ -112,7 +112,7 @@ def test_says_why_facts_are_refused_and_keeps_the_labels(tmp_path: Path) -> None
         assert shown(fleet).get("facts_refused", "") == ""
 
 
-def test_the_setting_names_what_is_allowed() -> None:
+def test_an_error_of_the_setting_names_what_is_allowed() -> None:
     for key in ("color", "addresses", "agent_version"):
         with pytest.raises(InvalidSetting, match=f"'{key}'; allowed are arch, kernel, os"):
             check_settings({"data": "/srv/tidegate", "fact_labels": f"arch,{key}"})

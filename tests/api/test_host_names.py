@@ -1,4 +1,4 @@
-"""A server answers only under the names that it is known by."""
+"""A server accepts requests only under its own host names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_it_answers_on_loopback_and_at_the_address_where_the_connection_arrived(
         with pytest.raises(MisdirectedRequest):
             names.check(host, "192.0.2.7")
     with pytest.raises(MisdirectedRequest):
-        names.check(b"192.0.2.7:8420", "192.0.2.9")  # though it was accepted at the other address
+        names.check(b"192.0.2.7:8420", "192.0.2.9")  # accepted at the other address
 
 
 def test_the_fast_path_refuses_a_foreign_name_too(tmp_path: Path) -> None:

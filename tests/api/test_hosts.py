@@ -36,7 +36,7 @@ def test_lists_hosts_by_selector_status_and_channel(fleet: ServedFleet) -> None:
     assert fleet.viewer.get("/v1/hosts", params={"channel": "none"}).status_code == 404
 
 
-def test_shows_a_host_with_what_it_went_through(fleet: ServedFleet) -> None:
+def test_shows_a_host_with_its_history(fleet: ServedFleet) -> None:
     fleet.sail()
     fleet.agents["web-01"].beat(**{CHANNEL: "sha256:old"})
 
@@ -52,7 +52,7 @@ def test_shows_a_host_with_what_it_went_through(fleet: ServedFleet) -> None:
     assert (missing.status_code, missing.json()["code"]) == (404, "host_not_found")
 
 
-def test_changes_the_etag_of_a_host_with_everything_that_it_shows(fleet: ServedFleet) -> None:
+def test_the_etag_of_a_host_changes_with_everything_shown(fleet: ServedFleet) -> None:
     fleet.create()
     url = "/v1/hosts/web-01"
     tags: list[str] = []
@@ -76,7 +76,7 @@ def test_changes_the_etag_of_a_host_with_everything_that_it_shows(fleet: ServedF
     )
 
 
-def test_labels_a_host_at_the_version_that_was_seen(fleet: ServedFleet) -> None:
+def test_labels_a_host_only_at_the_version_that_was_read(fleet: ServedFleet) -> None:
     fleet.create()
     seen = fleet.viewer.get("/v1/hosts/web-01").headers["etag"]
     url = "/v1/hosts/web-01/labels"
@@ -115,11 +115,11 @@ def test_retires_a_host_for_good(fleet: ServedFleet) -> None:
         {"host": "a"},
     ],
 )
-def test_refuses_invitations_that_are_none(fleet: ServedFleet, body: dict[str, object]) -> None:
+def test_refuses_invalid_enrollments(fleet: ServedFleet, body: dict[str, object]) -> None:
     assert fleet.operator.post("/v1/hosts/enroll", json=body).status_code == 400
 
 
-def test_explains_nothing_of_a_host_that_no_rollout_wants(fleet: ServedFleet) -> None:
+def test_explains_nothing_about_a_host_without_a_rollout(fleet: ServedFleet) -> None:
     assert fleet.viewer.get("/v1/hosts/web-01/explain").json()["items"] == []
     assert fleet.viewer.get("/v1/hosts/none/explain").status_code == 404
 
@@ -130,7 +130,7 @@ def test_lists_the_hosts_that_run_a_release(fleet: ServedFleet) -> None:
     digest = fleet.viewer.get("/v1/releases/web.1").json()["digest"]
     fleet.agents["web-01"].beat(**{CHANNEL: digest})
     fleet.agents["web-02"].beat(**{CHANNEL: "sha256:other"})
-    fleet.agents["db-01"].beat(other=digest)  # the same bytes, of no channel of web
+    fleet.agents["db-01"].beat(other=digest)  # the same content, but from no channel of web
 
     assert names(fleet, runs="web.1") == ["web-01"]
     assert names(fleet, runs="web.2") == []
@@ -139,7 +139,7 @@ def test_lists_the_hosts_that_run_a_release(fleet: ServedFleet) -> None:
     assert "there is no release web.9; tidegate rev list" in missing.json()["detail"]
 
 
-def test_shows_what_channels_want_beside_what_hosts_run(fleet: ServedFleet) -> None:
+def test_shows_wanted_and_running_releases(fleet: ServedFleet) -> None:
     fleet.sail()
     old, new = (fleet.viewer.get(f"/v1/releases/web.{n}").json()["digest"] for n in (2, 1))
     fleet.agents["web-01"].beat(**{CHANNEL: new})
@@ -158,7 +158,7 @@ def test_shows_what_channels_want_beside_what_hosts_run(fleet: ServedFleet) -> N
     assert shown["releases"] == listed[2]["releases"]
 
 
-def test_a_retired_host_is_wanted_nothing_on(fleet: ServedFleet) -> None:
+def test_no_release_is_wanted_on_a_retired_host(fleet: ServedFleet) -> None:
     fleet.sail()
     digest = fleet.viewer.get("/v1/releases/web.1").json()["digest"]
     fleet.agents["web-02"].beat(**{CHANNEL: digest})

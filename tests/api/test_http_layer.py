@@ -1,4 +1,4 @@
-"""The layer itself: health, metrics, HEAD, streams of bytes, routing, rate limits."""
+"""The HTTP layer: health, metrics, HEAD, streams of bytes, routing, rate limits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tidegate.web.problems import CrossSite
 from tidegate.web.routing import PUBLIC, RawRequest, Request, Response, Route, Router
 
 
-def test_says_that_it_lives_is_ready_and_what_it_is(shared: Served) -> None:
+def test_reports_liveness_readiness_and_version(shared: Served) -> None:
     client = shared.client()
 
     assert client.get("/livez").json() == {"alive": True}
@@ -33,7 +33,7 @@ def test_says_that_it_lives_is_ready_and_what_it_is(shared: Served) -> None:
     assert client.get("/version").json()["version"] == __version__
 
 
-def test_is_not_ready_when_the_log_takes_no_commits(
+def test_is_not_ready_if_the_log_accepts_no_commits(
     served: Served, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     def away(*commits: object) -> tuple[StoreUnavailable, ...]:
@@ -44,7 +44,9 @@ def test_is_not_ready_when_the_log_takes_no_commits(
     answer = served.client().get("/readyz")
 
     assert (answer.status_code, answer.json()["ready"]) == (503, False)
-    assert "the disk is full" not in answer.text, "anybody may ask: the log has the reason"
+    assert "the disk is full" not in answer.text, (
+        "the page is public, so only the log has the reason"
+    )
     assert "the disk is full" in caplog.text
     assert served.client().get("/livez").status_code == 200
 
@@ -85,7 +87,7 @@ def test_a_write_from_another_scheme_or_port_than_the_public_url_is_cross_site(
     check_origin(arrived(public_url.encode()), settings)
 
 
-def test_counts_by_operation_and_status_and_by_nothing_that_comes_from_outside(
+def test_metrics_have_no_labels_from_requests(
     served: Served,
 ) -> None:
     viewer = served.as_role(Role.VIEWER)
@@ -130,26 +132,26 @@ class Loose(Input, frozen=True, forbid_unknown_fields=False):
 
 
 def plain(request: Request[Nothing, Nothing, Nothing], installation: Installation) -> Response:
-    """Nothing in particular."""
+    """Do nothing."""
     return Response(Alive())
 
 
 def named(request: Request[Named, Nothing, Nothing], installation: Installation) -> Response:
-    """Something with a name."""
+    """Do something with a name."""
     return Response(Alive())
 
 
 def loose(request: Request[Nothing, Nothing, Loose], installation: Installation) -> Response:
-    """Something that lets everything through."""
+    """Accept unknown fields."""
     return Response(Alive())
 
 
 def untyped(request: object, installation: Installation) -> Response:
-    """Something that says nothing of its request."""
+    """Take a request without a type."""
     return Response(Alive())
 
 
-def test_refuses_routes_that_cannot_be_meant() -> None:
+def test_refuses_invalid_routes() -> None:
     with pytest.raises(InvalidDefinition, match="in its path"):
         Route("GET", "/a/{name}", plain, PUBLIC, Alive)
     with pytest.raises(InvalidDefinition, match="must be an Input"):
@@ -165,7 +167,7 @@ def test_refuses_routes_that_cannot_be_meant() -> None:
         Router((once, once))
 
 
-def test_finds_literals_before_parameters_and_tails_last() -> None:
+def test_matches_literals_before_parameters_and_tails_last() -> None:
     routes = (
         Route("GET", "/a/fixed", plain, PUBLIC, Alive),
         Route("GET", "/a/{name}", named, PUBLIC, Alive),
@@ -193,7 +195,7 @@ def test_declares_a_summary_for_every_route() -> None:
 # ── rate limits ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_fills_a_bucket_with_time() -> None:
+def test_a_rate_limit_refills_over_time() -> None:
     now = [0.0]
     bucket = Bucket("tests", 2, 3, monotonic=lambda: now[0])
     for _ in range(3):
@@ -213,7 +215,7 @@ def test_fills_a_bucket_with_time() -> None:
     assert limited.value.facts["retry_after"] == 1
 
 
-def test_remembers_a_bounded_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rate_limits_keep_a_bounded_number_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tidegate.rate_limits.KEYS_MAX", 10)
     bucket = Bucket("tests", 1, 1, monotonic=lambda: 0.0)
 

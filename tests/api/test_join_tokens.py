@@ -1,4 +1,4 @@
-"""A join token enrolls many new hosts, with labels, a limit and an end."""
+"""A join token enrolls many new hosts, with labels, a limit and an expiry time."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_enrolls_new_hosts_with_its_labels_up_to_its_limit(fleet: ServedFleet) -
 
 @pytest.mark.parametrize("end", [None, "revoke", "retire"])
 @pytest.mark.req("OP-12", engines=None, reason="an operation of a served fleet")
-def test_never_takes_a_name_that_exists(fleet: ServedFleet, end: str | None) -> None:
+def test_never_enrolls_a_name_that_exists(fleet: ServedFleet, end: str | None) -> None:
     if end is not None:
         fleet.operator.post(f"/v1/hosts/web-01/{end}", json={"reason": "x"})
 
@@ -74,7 +74,7 @@ def test_never_takes_a_name_that_exists(fleet: ServedFleet, end: str | None) -> 
     assert "tidegate host re-enroll web-01" in refused.json()["detail"]
 
 
-def test_gives_an_agent_that_missed_the_answer_the_same_one(fleet: ServedFleet) -> None:
+def test_an_agent_that_missed_the_response_gets_it_again(fleet: ServedFleet) -> None:
     made, agent = create(fleet, limit=1), new_agent(fleet, "db-01")
 
     answers = [join(agent, made["token"]) for _ in range(2)]
@@ -83,7 +83,7 @@ def test_gives_an_agent_that_missed_the_answer_the_same_one(fleet: ServedFleet) 
     assert answers[0].json() == answers[1].json()
 
 
-def test_holds_its_limit_however_many_agents_come_at_once(fleet: ServedFleet) -> None:
+def test_keeps_its_limit_with_many_agents_at_once(fleet: ServedFleet) -> None:
     token = create(fleet, limit=3)["token"]
     agents = [new_agent(fleet, f"db-{number:02}") for number in range(8)]
 
@@ -93,7 +93,7 @@ def test_holds_its_limit_however_many_agents_come_at_once(fleet: ServedFleet) ->
     assert sorted(answer.status_code for answer in answers) == [200] * 3 + [403] * 5
 
 
-def test_gives_one_name_to_one_of_many_agents(fleet: ServedFleet) -> None:
+def test_only_one_of_many_agents_gets_a_name(fleet: ServedFleet) -> None:
     token = create(fleet, limit=8)["token"]
     agents = [new_agent(fleet, "db-01") for _ in range(6)]
 
@@ -103,7 +103,7 @@ def test_gives_one_name_to_one_of_many_agents(fleet: ServedFleet) -> None:
     assert sorted(answer.status_code for answer in answers) == [200] + [409] * 5
 
 
-def test_enrolls_no_host_after_its_end_or_once_deleted(fleet: ServedFleet) -> None:
+def test_enrolls_no_host_after_its_end_or_its_deletion(fleet: ServedFleet) -> None:
     late, gone = create(fleet), create(fleet)
     deleted = fleet.operator.post(f"/v1/join-tokens/{gone['join_id']}/delete")
     assert deleted.status_code == 200, deleted.text
@@ -124,11 +124,11 @@ def test_refuses_a_wrong_secret_and_a_proof_of_another_name(fleet: ServedFleet) 
 
     assert code(join(agent, token[:-4] + "0000")) == (403, "token_refused")
     assert code(join(agent, token, host_id="db-02")) == (403, "bad_proof")
-    assert code(agent.enroll(token)) == (400, "invalid_input")  # it names no host
+    assert code(agent.enroll(token)) == (400, "invalid_input")  # a join token names no host
 
 
 @pytest.mark.parametrize("days", [-1, 91])
-def test_ends_within_ninety_days(fleet: ServedFleet, days: int) -> None:
+def test_expires_within_ninety_days(fleet: ServedFleet, days: int) -> None:
     until = (fleet.clock() + timedelta(days=days)).isoformat()
 
     refused = fleet.operator.post("/v1/join-tokens", json={"limit": 1, "until": until})
@@ -136,7 +136,7 @@ def test_ends_within_ninety_days(fleet: ServedFleet, days: int) -> None:
     assert code(refused) == (400, "invalid_input")
 
 
-def test_gives_a_repeated_request_the_same_token(fleet: ServedFleet) -> None:
+def test_a_repeated_request_gets_the_same_token(fleet: ServedFleet) -> None:
     until = (fleet.clock() + timedelta(days=1)).isoformat()
     headers = {"idempotency-key": "k1"}
 

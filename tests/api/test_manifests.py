@@ -64,8 +64,8 @@ def test_a_promotion_publishes_the_manifest_before_it_answers(fleet: ServedFleet
     assert second.version > first.version
 
 
-def test_names_the_release_that_hosts_which_come_late_get(fleet: ServedFleet) -> None:
-    """web.1 was rolled out to the end; web.2 and web.1 again are what was pinned since."""
+def test_names_the_release_for_late_hosts(fleet: ServedFleet) -> None:
+    """web.1 was rolled out to all hosts; since then web.2 and web.1 again were pinned."""
     fleet.sail()
     fleet.converge("web-01")
     fleet.tick()
@@ -96,7 +96,7 @@ def test_the_worker_renews_a_manifest_long_before_it_expires(fleet: ServedFleet)
     loop.round()
     renewed = published(fleet)
 
-    assert fleet.clock() < first.expires_at, "the old one was still good"
+    assert fleet.clock() < first.expires_at, "the old one was still valid"
     assert renewed.version > first.version
     assert renewed.expires_at > first.expires_at
     assert renewed.names == first.names
@@ -122,7 +122,7 @@ def test_the_worker_repairs_a_publication_that_was_rolled_back(fleet: ServedFlee
 
 
 def test_a_restored_log_never_publishes_a_lower_version(fleet: ServedFleet) -> None:
-    """Agents have seen versions that the restored log does not know of."""
+    """Agents have seen versions that the restored log does not contain."""
     fleet.create()
     fleet.promote("web.1")
     restored = StartEpoch(backup_head=1, backed_up_at=fleet.clock())
@@ -134,7 +134,7 @@ def test_a_restored_log_never_publishes_a_lower_version(fleet: ServedFleet) -> N
 
 
 def test_a_reader_gets_the_last_published_manifest_and_writes_nothing(fleet: ServedFleet) -> None:
-    """The channel's lease is held by another process, and the manifest is past its renewal."""
+    """Another process has the channel's lease, and the manifest is due for renewal."""
     fleet.create()
     fleet.promote()
     fleet.clock.advance(timedelta(hours=13))
@@ -149,11 +149,11 @@ def test_a_reader_gets_the_last_published_manifest_and_writes_nothing(fleet: Ser
     assert fleet.installation.log.head() == head
 
 
-def test_a_first_reader_that_cannot_publish_is_asked_to_come_again(fleet: ServedFleet) -> None:
+def test_a_first_reader_that_cannot_publish_must_retry(fleet: ServedFleet) -> None:
     fleet.create()
     promotions = fleet.installation.promotions
     assert fleet.installation.publisher.try_acquire(CHANNEL, 60) is not None
-    fleet.promote()  # another process has the lease: the promotion stands all the same
+    fleet.promote()  # another process has the lease: the promotion succeeds anyway
     assert promotions.plan(CHANNEL).supersedes == f"{CHANNEL}@web.1"
 
     answer = fleet.agents["web-01"].send("GET", PATH)
@@ -161,7 +161,7 @@ def test_a_first_reader_that_cannot_publish_is_asked_to_come_again(fleet: Served
     assert (answer.status_code, answer.json()["code"]) == (503, "manifest_unpublished")
 
 
-def test_counts_how_old_the_oldest_manifest_is(fleet: ServedFleet) -> None:
+def test_a_metric_shows_the_age_of_the_oldest_manifest(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote()
     registry = CollectorRegistry()
@@ -173,7 +173,7 @@ def test_counts_how_old_the_oldest_manifest_is(fleet: ServedFleet) -> None:
     assert registry.get_sample_value("tidegate_manifest_age_seconds") == 300
 
 
-def test_a_reader_gets_a_new_manifest_where_the_stored_one_is_damaged(fleet: ServedFleet) -> None:
+def test_a_reader_gets_a_new_manifest_if_the_stored_one_is_damaged(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote("web.1")
     first = published(fleet)

@@ -1,4 +1,4 @@
-"""What is counted about reports: also those that a batch, answered 200, did not get through."""
+"""Metrics about reports, including those that were refused in a batch with status 200."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ def test_counts_refused_reports_by_their_code_alone_and_in_a_batch(fleet: Served
 
 
 def figures(fleet: ServedFleet, name: str) -> dict[tuple[str, ...], float]:
-    """The series of a metric: its label values in the order of the text."""
+    """The series of a metric: its label values, in the order of the text."""
     text = fleet.viewer.get("/metrics", headers={"accept": "text/plain"}).text
     found = re.findall(rf"^{name}(?:\{{(.*)\}})? ([0-9.e+]+)$", text, re.M)
     return {tuple(re.findall(r'="([^"]*)"', labels)): float(number) for labels, number in found}
 
 
-def test_says_how_rollouts_and_hosts_are(fleet: ServedFleet) -> None:
+def test_shows_the_states_of_rollouts_and_hosts(fleet: ServedFleet) -> None:
     assert figures(fleet, "tidegate_rollouts") == {("web-stable", "Active"): 1}
     assert figures(fleet, "tidegate_rollout_halted") == {("web-stable",): 0}
     assert figures(fleet, "tidegate_rollout_wave") == {("web-stable",): 1}

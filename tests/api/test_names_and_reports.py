@@ -1,4 +1,4 @@
-"""Readers see who approved; who reports the result of a check needs no right to edit content."""
+"""Readers see who approved; reporting a check's result needs no right to edit content."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROSALIND = "user_rosalind00"
 
 
 def publish(served: Served) -> People:
-    """Rosalind approves a revision of the author."""
+    """Let Rosalind approve a revision of the author."""
     people = People(served)
     served.add_person(ROSALIND, PersonNames(LOGIN, NAME), PASSWORD, Grant(Role.APPROVER))
     people.draft()
@@ -65,7 +65,7 @@ def test_a_reporter_sets_conditions_and_edits_nothing(served: Served) -> None:
     assert refused.json()["detail"].startswith("This needs the role author or reporter")
 
 
-def test_generations_are_listed_from_the_newest_by_pages(tmp_path: Path) -> None:
+def test_lists_generations_newest_first_in_pages(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     with serving(tmp_path / "data", clock=clock) as served:
         policy = PublicationPolicy(versioned=True)

@@ -1,4 +1,4 @@
-"""A clock that once ran ahead: the server says so, and there is a way to start it."""
+"""A clock that once ran ahead: the server refuses to start, and says how to start it anyway."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from tidegate.clock import ManualClock, system_clock
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """Written while the clock was a year ahead."""
+    """A data directory that was written while the clock was a year ahead."""
     with serving(tmp_path / "data", clock=ManualClock(system_clock() + timedelta(days=365))):
         return tmp_path / "data"
 
 
 @pytest.mark.parametrize("command", ["serve", "worker"])
-def test_refuses_to_start_and_names_the_way_out(data: Path, command: str) -> None:
+def test_refuses_to_start_and_names_the_remedy(data: Path, command: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "tidegate", command, "--data", str(data), "--port", "0"],
         capture_output=True,
@@ -44,7 +44,7 @@ def test_serves_once_the_clock_is_accepted(data: Path) -> None:
         assert process.stop() == 0
 
 
-def test_the_doctor_names_the_way_out(data: Path) -> None:
+def test_the_doctor_names_the_remedy(data: Path) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "tidegate", "doctor", "--data", str(data)],
         capture_output=True,

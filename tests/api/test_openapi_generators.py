@@ -22,10 +22,10 @@ SECONDS_MAX = 120
 TOOLS = Path(sys.executable).parent
 SHORT = re.compile(r"[A-Z][A-Za-z0-9]{0,39}")
 
-# What openapi-python-client has no parser for. Everything else must be generated.
+# Operations that openapi-python-client cannot parse. It must generate all others.
 UNPARSED_MEDIA = {"application/x-tar"}
 
-# Objects whose members the API does not fix. Every other object is typed.
+# Objects whose members the API does not fix. All others are typed.
 OPEN_OBJECTS = {
     "CloudEvent.data": "the members of an event, by its type",
     "DryRunFact.value": "the members of a fact, by its type",
@@ -114,7 +114,7 @@ def served_document(
 
 
 def run(*command: str | Path, cwd: Path) -> str:
-    """What a tool printed. It must succeed."""
+    """Run a tool, which must succeed, and return its output."""
     ran = subprocess.run(
         list(map(str, command)),
         capture_output=True,
@@ -130,7 +130,7 @@ def run(*command: str | Path, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def generated_client(served_document: tuple[Path, dict[str, Any]]) -> tuple[Path, str]:
-    """A package made by openapi-python-client, and what the tool printed."""
+    """A package made by openapi-python-client, and the tool's output."""
     path, _ = served_document
     printed = run(
         *(TOOLS / "openapi-python-client", "generate", "--meta", "none"),
@@ -165,7 +165,7 @@ def test_openapi_python_client_generates_every_operation(
 def test_a_generated_client_talks_to_a_running_server(
     shared: Served, generated_client: tuple[Path, str]
 ) -> None:
-    """Every generated module is imported. Then it creates a repository and reads it back."""
+    """Imports every generated module, creates a repository with the client, and reads it back."""
     directory, _ = generated_client
     token = shared.token(shared.user(*(Grant(role) for role in Role)))
     program = directory / "use_client.py"

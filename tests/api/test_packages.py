@@ -1,4 +1,4 @@
-"""Package revisions over HTTP: the story of a draft that becomes a release, told by its people."""
+"""Package revisions over HTTP: how a draft becomes a release."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def people(served: Served) -> People:
 
 
 @pytest.mark.req("LC-15", "LC-8", **HTTP)
-def test_publishes_what_one_drafts_and_another_approves(people: People) -> None:
+def test_publishes_a_revision_of_one_person_that_another_approves(people: People) -> None:
     people.draft()
     people.push(NAME, index_html="<h1>hello</h1>\n")
 
@@ -43,7 +43,7 @@ def test_publishes_what_one_drafts_and_another_approves(people: People) -> None:
 
 
 @pytest.mark.req("LC-6", **HTTP)
-def test_demands_the_resource_version_of_every_change(people: People) -> None:
+def test_every_change_needs_the_resource_version(people: People) -> None:
     people.draft()
     seen = people.seen(NAME)
     url = f"/v1/revisions/{NAME}"
@@ -70,7 +70,7 @@ def test_demands_the_resource_version_of_every_change(people: People) -> None:
     assert again.status_code == 200
 
 
-def test_lets_nobody_approve_what_they_wrote(people: People) -> None:
+def test_authors_cannot_approve_their_own_revisions(people: People) -> None:
     both = people.served.as_role(Role.AUTHOR, Role.APPROVER)
     people.author = both
     people.draft()
@@ -83,7 +83,7 @@ def test_lets_nobody_approve_what_they_wrote(people: People) -> None:
 
 
 @pytest.mark.req("LC-2", "LC-3", "LC-11", **HTTP)
-def test_refuses_steps_that_the_lifecycle_does_not_have(people: People) -> None:
+def test_refuses_steps_that_the_state_does_not_allow(people: People) -> None:
     people.draft()
     digest = people.document()["status"]["content"]["digest"]
 
@@ -111,7 +111,7 @@ def test_refuses_steps_that_the_lifecycle_does_not_have(people: People) -> None:
     assert unknown.json()["detail"] == "invalid desired lifecycle value: Gone"
 
 
-def test_tells_withdrawing_from_rejecting(people: People) -> None:
+def test_records_withdrawals_and_rejections_separately(people: People) -> None:
     people.draft()
     people.step(people.author, "propose")
 
@@ -125,7 +125,7 @@ def test_tells_withdrawing_from_rejecting(people: People) -> None:
     assert withdrawn.json()["spec"]["lifecycle"] == "Draft"
 
 
-def test_lets_an_update_not_reject_for_who_only_edits(people: People) -> None:
+def test_an_update_by_an_author_cannot_reject(people: People) -> None:
     people.draft()
     people.step(people.author, "propose")
     other = people.served.as_role(Role.AUTHOR)
@@ -139,7 +139,7 @@ def test_lets_an_update_not_reject_for_who_only_edits(people: People) -> None:
 
 
 @pytest.mark.req("LC-13", "LC-14", **HTTP)
-def test_changes_a_draft_in_every_respect_at_once_and_nothing_else_whole(people: People) -> None:
+def test_updates_a_draft_in_one_request_or_not_at_all(people: People) -> None:
     people.draft()
     url = f"/v1/revisions/{NAME}"
     body = {
@@ -162,7 +162,7 @@ def test_changes_a_draft_in_every_respect_at_once_and_nothing_else_whole(people:
     assert people.document()["metadata"]["labels"] == {"team": "web"}
 
 
-def test_gives_files_back_as_they_came(people: People) -> None:
+def test_returns_files_as_they_were_sent(people: People) -> None:
     people.draft()
     files = [
         {"path": "deep/er/ü.txt", "text": "Grüße\n"},
@@ -199,7 +199,7 @@ def test_gives_files_back_as_they_came(people: People) -> None:
         {"path": "a", "base64": "!"},
     ],
 )
-def test_refuses_files_that_are_none(people: People, file: dict[str, str]) -> None:
+def test_refuses_invalid_files(people: People, file: dict[str, str]) -> None:
     people.draft()
 
     answer = people.author.put(
@@ -265,7 +265,7 @@ def test_clones_edits_and_upgrades(people: People) -> None:
 
 
 @pytest.mark.req("LC-7", "LC-16", **HTTP)
-def test_deletes_when_the_last_finalizer_goes_and_keeps_the_history(people: People) -> None:
+def test_deletes_when_the_last_finalizer_is_removed_and_keeps_the_history(people: People) -> None:
     people.draft(finalizers=["wait"])
     url = f"/v1/revisions/{NAME}"
 
@@ -286,7 +286,7 @@ def test_deletes_when_the_last_finalizer_goes_and_keeps_the_history(people: Peop
     ]
 
 
-def test_takes_no_label_that_tidegate_sets_itself(people: People) -> None:
+def test_refuses_labels_that_tidegate_sets_itself(people: People) -> None:
     body = {"repository": "default", "packageName": "web", "workspaceName": "v1"}
     labels = {"tidegate/latest": "true"}
     url = f"/v1/revisions/{NAME}"
@@ -300,7 +300,7 @@ def test_takes_no_label_that_tidegate_sets_itself(people: People) -> None:
         assert "tidegate/" in refused.json()["detail"]
 
 
-def test_a_lowered_quorum_publishes_with_the_next_approval_also_of_who_approved(
+def test_after_a_lowered_quorum_an_approver_can_approve_again(
     people: People,
 ) -> None:
     url = "/v1/repositories/default"
@@ -328,7 +328,7 @@ def test_a_lowered_quorum_publishes_with_the_next_approval_also_of_who_approved(
 
 
 @pytest.mark.req("LC-10", **HTTP)
-def test_tells_who_did_what_in_order(people: People) -> None:
+def test_lists_who_did_what_in_order(people: People) -> None:
     people.draft()
     people.push(NAME, a_txt="1")
     people.publish()
@@ -347,7 +347,7 @@ def test_tells_who_did_what_in_order(people: People) -> None:
     assert by == [author] * 3 + [approver] * 2
 
 
-def test_answers_a_repeat_as_the_first_time_although_the_revision_moved_on(people: People) -> None:
+def test_a_repeat_gets_the_first_response_although_the_revision_changed(people: People) -> None:
     people.draft()
     headers = {**people.seen(NAME), "idempotency-key": "propose-once"}
     url = f"/v1/revisions/{NAME}/propose"
@@ -406,7 +406,7 @@ def test_changes_the_etag_when_another_revision_becomes_the_latest(people: Peopl
     assert labelled.status_code == 200, "the revision itself did not change"
 
 
-def test_keeps_authors_to_their_repository(people: People) -> None:
+def test_authors_can_change_only_their_repository(people: People) -> None:
     people.served.admin.post("/v1/repositories", json={"name": "other"})
     author = people.served.as_role(Grant(Role.AUTHOR, "repository:other"))
 
@@ -422,7 +422,7 @@ def test_keeps_authors_to_their_repository(people: People) -> None:
     assert [item["spec"]["repository"] for item in seen] == ["other"]
 
 
-def test_deletes_a_whole_package_or_says_every_reason(people: People) -> None:
+def test_deletes_a_whole_package_or_lists_every_reason(people: People) -> None:
     admin = people.served.as_role(Role.SECURITY_ADMIN, Role.APPROVER)
     people.draft()
     people.publish()
@@ -446,7 +446,7 @@ def test_deletes_a_whole_package_or_says_every_reason(people: People) -> None:
     assert steps[-1]["action"] == "Empty-package"
 
 
-def test_answers_a_repeated_deletion_of_a_package_as_the_first_time(people: People) -> None:
+def test_a_repeated_deletion_of_a_package_gets_the_first_response(people: People) -> None:
     admin = people.served.admin
     people.draft()
     url = "/v1/packages/default/web"
@@ -464,14 +464,14 @@ def test_answers_a_repeated_deletion_of_a_package_as_the_first_time(people: Peop
     assert again.headers["tidegate-position"] == first.headers["tidegate-position"]
     assert (other.status_code, other.json()["code"]) == (422, "idempotency_mismatch")
     assert (without.status_code, without.json()["code"]) == (409, "version_conflict")
-    assert people.document("default.web.v2")["spec"]["lifecycle"] == "Draft", "it is still there"
+    assert people.document("default.web.v2")["spec"]["lifecycle"] == "Draft", "it still exists"
 
 
 def _etag(people: People, url: str) -> dict[str, str]:
     return {"if-match": people.viewer.get(url).headers["etag"]}
 
 
-def test_imports_what_was_published_elsewhere(people: People) -> None:
+def test_imports_revisions_that_were_published_elsewhere(people: People) -> None:
     files = [{"path": "a.txt", "text": "old"}]
     body = {
         "source": "elsewhere",
@@ -503,7 +503,7 @@ def test_takes_readiness_from_reported_conditions(people: People) -> None:
     assert ready.status_code == 200
 
 
-def test_ends_with_nothing_different_from_the_log(people: People) -> None:
+def test_rows_equal_the_log_in_the_end(people: People) -> None:
     people.draft()
     people.publish()
 

@@ -1,7 +1,6 @@
-"""Every page of the dashboard, in every state and for everybody: it answers, and leads somewhere.
+"""Every page of the dashboard, in every state and for every role, works and has no dead links.
 
-What is walked through is the empty installation and the harbour, in which something of everything
-has happened.
+The walk covers an empty installation and one that has an example of everything.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from tidegate.dashboard.routes import PAGES
 
 ALL_ROUTES = (*ROUTES, *PAGES)
 EVERYWHERE = ("viewer", "operator", "administrator")
-# What else somebody may ask for: pages that only many rows, or a typed address, would show.
+# Addresses that only a long list or a person who types leads to.
 TYPED = (
     *("/find?q=web", "/find?q=soak-1", "/find?q=%2312", "/find?q=zzz", "/find?q=few%40web.1"),
     *("/hosts?limit=2", "/hosts?selector=app%3Dfew&limit=2", "/hosts?filter=other&limit=3"),
@@ -48,7 +47,7 @@ TYPED = (
 @pytest.fixture(scope="module")
 def populated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PopulatedInstallation]:
     with (
-        patch.object(passwords, "SCRYPT_N", 2),  # nobody guesses these passwords
+        patch.object(passwords, "SCRYPT_N", 2),  # cheap hashes: nobody guesses these passwords
         serve_fleet(tmp_path_factory.mktemp("harbour") / "data", ALL_ROUTES) as fleet,
     ):
         populated = PopulatedInstallation(fleet.served)
@@ -58,7 +57,7 @@ def populated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PopulatedIns
 
 @pytest.fixture
 def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits so low that the harbour is past them: what is cut, paged or asked for beside."""
+    """Limits so low that lists are cut and paged, and parts of pages load separately."""
     monkeypatch.setattr(gate_panel, "AT_ONCE_MAX", 3)
     monkeypatch.setattr(layout, "ROWS", 2)
     monkeypatch.setattr(revisions, "FILES_MAX", 1)
@@ -66,7 +65,7 @@ def crowded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("login", ["operator", "administrator"])
-def test_leads_nobody_to_a_page_that_is_not_there_or_cannot_be_drawn(
+def test_every_link_leads_to_a_page_that_works(
     populated: PopulatedInstallation, login: str
 ) -> None:
     seen = walk(populated.browser(login), "/", *TYPED)
@@ -77,7 +76,7 @@ def test_leads_nobody_to_a_page_that_is_not_there_or_cannot_be_drawn(
 
 
 @pytest.mark.usefixtures("crowded")
-def test_leads_a_viewer_on_where_a_page_shows_only_a_part(populated: PopulatedInstallation) -> None:
+def test_links_a_viewer_to_the_rest_of_a_partial_page(populated: PopulatedInstallation) -> None:
     seen = walk(populated.browser("viewer"), "/", *TYPED)
 
     assert seen.faults == []
@@ -86,14 +85,14 @@ def test_leads_a_viewer_on_where_a_page_shows_only_a_part(populated: PopulatedIn
     assert any("/held?gate=" in address and "next=" in address for address in seen.statuses)
     assert any(address.startswith("/rollouts?next=") for address in seen.statuses)
     assert "/rollouts/few@web.1/gates" in seen.statuses
-    assert {*seen.forms} == OWN, "it may only look"
+    assert {*seen.forms} == OWN, "it may only read"
 
 
 OWN = {"/signout", "/settings/tokens", "/settings/revoke", "/settings/password"}
 
 
 def everything(populated: PopulatedInstallation) -> set[str]:
-    """The addresses of all that has a page of its own."""
+    """The addresses of all objects that have a page."""
 
     def items(noun: str) -> list[dict[str, Any]]:
         found = populated.viewer.get(f"/v1/{noun}", params={"limit": 500}).json()["items"]
@@ -109,7 +108,7 @@ def everything(populated: PopulatedInstallation) -> set[str]:
 
 
 @pytest.mark.parametrize("login", ["neighbour", "nobody"])
-def test_refuses_on_a_page_what_somebody_may_not_see(
+def test_refuses_pages_that_a_user_may_not_see(
     populated: PopulatedInstallation, login: str
 ) -> None:
     client = populated.browser(login)
@@ -123,7 +122,7 @@ def test_refuses_on_a_page_what_somebody_may_not_see(
 
 
 @pytest.mark.parametrize("login", EVERYWHERE)
-def test_draws_every_page_before_anything_has_happened(tmp_path: Path, login: str) -> None:
+def test_every_page_of_an_empty_installation_works(tmp_path: Path, login: str) -> None:
     with (
         patch.object(passwords, "SCRYPT_N", 2),
         serving(tmp_path / "data", routes=ALL_ROUTES, clock=ManualClock(T0)) as served,
@@ -158,13 +157,13 @@ FORMS = (
     *("/revisions/default.web.kinds", "/revisions/default.web.asked"),
 )
 WITHDRAW = "/revisions/default.web.asked/withdraw"  # only its author has the button
-FREE = {  # any text will do
+FREE = {  # any text is valid
     *("reason", "display_name", "hosts", "selector", "break_glass"),
     *("idempotency_key", "csrf_token", "secret", "to", "repository"),
 }
 NONSENSE = ("zzz <&>'\"", "\0\x1f", "-1", "9" * 40, "ö" * 5_000)
 HARMLESS = {
-    "/settings/tokens",  # empty, it makes a token for the usual time
+    "/settings/tokens",  # without fields, it makes a token with the default lifetime
     "/rollouts/waiting@web.1/continue",  # it needs no reason
 }
 
@@ -174,7 +173,7 @@ If any text will do for a field, name the field in FREE; if the form may be empt
 
 
 def forms(client: httpx2.Client) -> list[Form]:
-    """A form for everything that can be done at the dashboard."""
+    """One form for each action of the dashboard."""
     found: dict[str, Form] = {}
     for address in FORMS:
         for form in Page(client.get(address).text).forms:
@@ -185,7 +184,7 @@ def forms(client: httpx2.Client) -> list[Form]:
 
 
 def wrong(form: Form) -> Iterator[dict[str, str]]:
-    """What a form may be sent with that it cannot mean."""
+    """Invalid values for a form."""
     csrf = {"csrf_token": form.values["csrf_token"]}
     if form.action not in HARMLESS:
         yield csrf
@@ -198,7 +197,7 @@ def wrong(form: Form) -> Iterator[dict[str, str]]:
 
 
 def says_why(answer: httpx2.Response) -> bool:
-    """Whether it is a refusal, as a page, with what is wrong."""
+    """Whether the response is a page that refuses the form and says why."""
     return (
         400 <= answer.status_code < 500
         and answer.headers["content-type"] == "text/html; charset=utf-8"
@@ -206,7 +205,7 @@ def says_why(answer: httpx2.Response) -> bool:
     )
 
 
-def test_has_a_form_for_every_verb_of_the_dashboard(populated: PopulatedInstallation) -> None:
+def test_every_verb_of_the_dashboard_has_a_form(populated: PopulatedInstallation) -> None:
     sent = {form.action.rpartition("/")[2] for form in forms(populated.browser("administrator"))}
 
     verbs = {route.path.rpartition("/")[2] for route in PAGES if route.method == "POST"}
@@ -214,7 +213,7 @@ def test_has_a_form_for_every_verb_of_the_dashboard(populated: PopulatedInstalla
     assert not missing, "add a page of populated_installation.py that shows the form to FORMS"
 
 
-def test_says_on_a_page_what_is_wrong_with_a_form(populated: PopulatedInstallation) -> None:
+def test_a_page_shows_what_is_wrong_with_a_form(populated: PopulatedInstallation) -> None:
     client = populated.browser("administrator")
     before = populated.installation.log.head()
 
@@ -241,7 +240,7 @@ def test_says_on_a_page_what_is_wrong_with_a_form(populated: PopulatedInstallati
         (b"reason=x", "text/plain"),
     ],
 )
-def test_refuses_bodies_that_no_form_of_this_session_sends(
+def test_refuses_bodies_that_no_form_sends(
     populated: PopulatedInstallation, content: bytes, media: str
 ) -> None:
     client = populated.browser("administrator")
@@ -255,7 +254,7 @@ def test_refuses_bodies_that_no_form_of_this_session_sends(
 
 
 @pytest.mark.parametrize("is_set_up", [True, False])
-def test_lets_nobody_through_the_door_with_nonsense(tmp_path: Path, is_set_up: bool) -> None:
+def test_refuses_nonsense_at_sign_in_and_setup(tmp_path: Path, is_set_up: bool) -> None:
     with serving(tmp_path / "data", routes=ALL_ROUTES, is_set_up=is_set_up) as served:
         client = served.client(None, accept="text/html")
         for action, names in (
@@ -275,8 +274,8 @@ def test_lets_nobody_through_the_door_with_nonsense(tmp_path: Path, is_set_up: b
     assert (shown.status_code, door[1] in shown.text) == (door[0], True)
 
 
-def test_says_on_a_page_what_is_wrong_with_an_address(populated: PopulatedInstallation) -> None:
-    """Whatever is typed in the place of a name, a number or a filter."""
+def test_a_page_shows_what_is_wrong_with_an_address(populated: PopulatedInstallation) -> None:
+    """Covers every name, number and filter in an address."""
     client = populated.browser("administrator")
     texts = ("zzz", "%00", "-1", "%ff", "9" * 40, "%C3%B6%3C%26%3E", "a" * 900, "a@b~c", "..")
     queries = [

@@ -1,4 +1,4 @@
-"""A password is chosen with a one-time code, by a new user and after a reset: only they know it."""
+"""A user chooses a password with a one-time code, as a new user and after a reset."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_user_chooses_the_new_password_with_the_code(served: Served) -> None
 
 
 def test_a_new_user_chooses_the_first_password_with_a_code(served: Served) -> None:
-    """Whoever adds a user never knows the password, and nobody signs in before it is chosen."""
+    """An administrator who adds a user never learns the password."""
     body = {"login": LOGIN, "name": "Rosalind", "roles": [{"role": "approver"}]}
     key = {"idempotency-key": "add-1"}
 
@@ -80,7 +80,7 @@ def test_a_new_user_chooses_the_first_password_with_a_code(served: Served) -> No
     assert served.installation.health.differences() == []
 
 
-def test_the_code_of_a_new_user_ends_after_a_day(tmp_path: Path) -> None:
+def test_the_code_of_a_new_user_expires_after_a_day(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     with serving(tmp_path / "data", clock=clock) as served:
         made = served.admin.post("/v1/users", json={"login": LOGIN, "name": "Rosalind"}).json()
@@ -110,7 +110,7 @@ def test_the_dashboard_shows_a_link_for_a_new_user(tmp_path: Path) -> None:
         assert sign_in(served, NEW) == 201
 
 
-def test_a_code_counts_once(served: Served) -> None:
+def test_a_code_works_once(served: Served) -> None:
     made = reset(served, add_person(served))
     assert redeem(served, made["code"]).status_code == 200
 
@@ -128,7 +128,7 @@ def test_a_second_reset_ends_the_first_code(served: Served) -> None:
     assert redeem(served, second["code"]).status_code == 200
 
 
-def test_a_code_ends_after_a_day(tmp_path: Path) -> None:
+def test_a_code_expires_after_a_day(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     with serving(tmp_path / "data", clock=clock) as served:
         made = reset(served, add_person(served))
@@ -138,7 +138,7 @@ def test_a_code_ends_after_a_day(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("login", [LOGIN, "nobody"])
-def test_a_wrong_code_and_an_unknown_name_look_the_same(served: Served, login: str) -> None:
+def test_a_wrong_code_and_an_unknown_name_get_the_same_response(served: Served, login: str) -> None:
     reset(served, add_person(served))
 
     answer = redeem(served, "0000-0000-0000-0000-0000", login=login)
@@ -149,7 +149,7 @@ def test_a_wrong_code_and_an_unknown_name_look_the_same(served: Served, login: s
     )
 
 
-def test_guesses_are_limited(tmp_path: Path) -> None:
+def test_guesses_of_codes_are_limited(tmp_path: Path) -> None:
     with serving(tmp_path / "data", sign_ins_per_minute=3) as served:
         reset(served, add_person(served))
 
@@ -165,7 +165,7 @@ def test_a_weak_password_does_not_use_the_code_up(served: Served) -> None:
     assert redeem(served, made["code"]).status_code == 200
 
 
-def test_nobody_sets_the_password_of_another_user(served: Served) -> None:
+def test_users_cannot_set_the_password_of_another_user(served: Served) -> None:
     user_id = add_person(served)
 
     answer = served.admin.put(f"/v1/users/{user_id}/password", json={"password": NEW})
@@ -189,7 +189,7 @@ def test_the_code_is_stored_nowhere(served: Served) -> None:
     ]
 
 
-def test_the_dashboard_shows_a_link_and_takes_the_new_password(tmp_path: Path) -> None:
+def test_the_dashboard_shows_a_link_and_accepts_the_new_password(tmp_path: Path) -> None:
     with serving(tmp_path / "data", routes=(*ROUTES, *PAGES)) as served:
         roles = [{"role": "security-admin"}]
         served.admin.post("/v1/users", json=person(login="admin", roles=roles))

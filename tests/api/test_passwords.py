@@ -1,4 +1,4 @@
-"""Which passwords are taken, how they are kept, and that every door refuses alike."""
+"""Which passwords are allowed, how they are stored, and that every route refuses the same ones."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_refuses_short_common_and_monotonous_passwords(password: str) -> None:
 
 
 @pytest.mark.parametrize("password", ["correct horse battery", "Tr0ub4dor&3-x", "x" * 7 + "ädcbe"])
-def test_takes_others(password: str) -> None:
+def test_accepts_other_passwords(password: str) -> None:
     check_password(password, "ada")
 
 
@@ -79,8 +79,8 @@ def kept(served: Served, user_id: str) -> str:
     return found.row.scrypt
 
 
-def test_stretches_a_password_as_a_server_does() -> None:
-    """Tests stretch less, to be quick: a process of its own says what a server does."""
+def test_a_server_hashes_with_the_full_cost() -> None:
+    """Tests use a cheaper hash to be quick, so a separate process checks the cost on a server."""
     program = "from tidegate.control.operations.passwords import *; print(stretch_password('x'))"
     printed = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -89,7 +89,7 @@ def test_stretches_a_password_as_a_server_does() -> None:
     assert printed.startswith("131072$8$1$")
 
 
-def test_stretches_a_password_again_when_its_cost_is_of_yesterday(
+def test_rehashes_a_password_with_an_outdated_cost(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(passwords, "SCRYPT_N", 2**9)

@@ -1,8 +1,8 @@
-"""Routes × roles × scoped grants, by a table that is written by hand.
+"""Routes × roles × scoped grants, checked against a table that is written by hand.
 
-``permission_table.txt`` has a row per route: who may, and on which scope. It is not made from the
-code: a permission that changes by accident differs from its row. Which lifecycle step decides on
-the routes of a revision is in ``test_permissions.py``.
+``permission_table.txt`` has a row per route: who may, and on which scope. It is not generated from
+the code: a permission that changes by accident differs from its row. Which lifecycle step decides
+about the routes of a revision is in ``test_permissions.py``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tidegate.web.routing import PublicAccess, Requires, Route
 
 TABLE = Path(__file__).with_name("permission_table.txt")
 BY_NAME = {f"{route.method} {route.path}": route for route in (*ROUTES, *PAGES)}
-# A scope of each kind that the sample requests are about.
+# A scope of each kind that the sample requests use.
 SCOPES = {"repository": "repository:default", "channel": "channel:web-stable"}
 OTHERS = {
     "repository": ("repository:elsewhere", "channel:default"),
@@ -77,7 +77,7 @@ def test_every_route_has_a_row_and_every_row_a_route() -> None:
     assert (missing, left) == ([], []), f"write the missing rows into {TABLE.name}"
 
 
-def test_a_row_says_what_its_route_declares() -> None:
+def test_a_row_equals_what_its_route_declares() -> None:
     found = {name: declared(route) for name, route in BY_NAME.items()}
     wanted = {row.route: row.who for row in ROWS.values() if row.route in BY_NAME}
 
@@ -106,7 +106,7 @@ class Senders:
 
     def _make(self, roles: tuple[Role, ...], scope: str) -> httpx2.Client:
         grants = [Grant(role, scope) for role in roles]
-        if scope == SCOPES["channel"]:  # a channel is made of a package, which must be readable
+        if scope == SCOPES["channel"]:  # a channel needs a package that the client may read
             grants.append(Grant(Role.VIEWER, SCOPES["repository"]))
         return self._fleet.served.as_role(*grants)
 
@@ -125,13 +125,13 @@ def is_refused(answer: httpx2.Response) -> bool:
 
 
 @pytest.mark.parametrize("name", GRANTED)
-def test_a_route_asks_for_its_verb_on_its_scope(
+def test_a_route_requires_its_verb_on_its_scope(
     fleet: ServedFleet, senders: Senders, name: str
 ) -> None:
     row, route = ROWS[name], BY_NAME[name]
     others = tuple(role for role in Role if role not in row.roles)
 
-    # Refused: every role on other scopes, and everywhere every role without the verb.
+    # Refused: every role on other scopes, and on all scopes every role without the verb.
     without = {(tuple(Role), scope) for scope in OTHERS.get(row.where, ())}
     if others:
         without |= {(others, EVERYWHERE)}
@@ -142,7 +142,7 @@ def test_a_route_asks_for_its_verb_on_its_scope(
         assert is_refused(answer), (scope, answer.status_code, answer.text[-300:])
     assert fleet.installation.log.head() == head, "a refused request changed something"
 
-    # Let in: each role with the verb, on the scope and everywhere.
+    # Allowed: each role with the verb, on the scope and on all scopes.
     for role in row.roles:
         for scope in {SCOPES.get(row.where, EVERYWHERE), EVERYWHERE}:
             answer = send(senders.of((role,), scope), route)

@@ -1,4 +1,4 @@
-"""Who may take which step: the step decides the right, whatever door it comes through."""
+"""Which permission each step needs, through every route and form."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ REASON = "because"
 
 
 class PermissionPeople:
-    """One person with every role, seen through tokens that are narrowed to one role each."""
+    """One person with every role, who acts through tokens narrowed to one role each."""
 
     def __init__(self, served: Served) -> None:
         self.served = served
-        self.other = served.everything()  # whoever the revision belongs to
-        self.third = served.everything()  # who approves what they propose
+        self.other = served.everything()  # the other owner of revisions
+        self.third = served.everything()  # approves what they propose
         self.actor = served.user(*map(Grant, Role))
         self.wide = served.client(served.token(self.actor))
         self.narrowed = cache(self._narrow)
@@ -33,11 +33,11 @@ class PermissionPeople:
         self._count = 0
 
     def _narrow(self, role: Role, scope: str) -> httpx2.Client:
-        """The actor with one role on one scope."""
+        """A client of the actor with one role on one scope."""
         return self.served.client(self.served.token(self.actor, (Grant(role, scope),)))
 
     def __call__(self, state: str, *, own: bool = False) -> str:
-        """A new revision in this state, of the actor or of somebody else."""
+        """Create a revision in this state, owned by the actor or by the other user."""
         self._count += 1
         package, who = f"p{self._count}", self.wide if own else self.other
         body = {"repository": "default", "packageName": package, "workspaceName": "v1"}
@@ -141,7 +141,7 @@ SPELLED = {  # the last part of the route's path
 }
 FILES = [{"path": "a", "text": "a"}]
 CASES: dict[str, tuple[str, bool, Verb, Door]] = {
-    # what, by which door: from which state, is it the actor's own, the right, the door
+    # step and route: initial state, owned by the actor, the permission, the request
     "edit files, resources": ("Draft", False, AUTHOR, put("resources")),
     "edit files, update": ("Draft", False, AUTHOR, patch(files=FILES)),
     "edit gates, update": ("Draft", False, AUTHOR, patch(readinessGates=["tested"])),
@@ -181,7 +181,9 @@ ELSEWHERE = ("repository:elsewhere", "channel:default")
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_asks_for_the_right_of_the_step_at_every_door(people: PermissionPeople, case: str) -> None:
+def test_requires_the_permission_of_the_step_on_every_route(
+    people: PermissionPeople, case: str
+) -> None:
     """Each role, on grants everywhere, on this repository, and on other scopes."""
     state, own, right, door = CASES[case]
     able = {role for role in Role if right in VERBS[role]}
@@ -225,7 +227,7 @@ def test_every_route_that_changes_a_revision_has_a_case() -> None:
     assert covered - routes == set()
 
 
-def test_asks_for_both_rights_of_an_update_that_takes_two_steps(people: PermissionPeople) -> None:
+def test_an_update_of_two_steps_requires_both_permissions(people: PermissionPeople) -> None:
     body = {"labels": {"a": "b"}, "lifecycle": "Draft", "reason": REASON}
     both = people.served.as_role(Role.AUTHOR, Role.APPROVER)
     name = people("Proposed")
@@ -238,8 +240,8 @@ def test_asks_for_both_rights_of_an_update_that_takes_two_steps(people: Permissi
     assert [answer.status_code for answer in answers] == [403, 403, 200]
 
 
-def test_asks_for_nothing_that_an_update_only_restates(people: PermissionPeople) -> None:
-    """A client may send the whole document back, with the one step that it means."""
+def test_an_unchanged_member_of_an_update_requires_no_permission(people: PermissionPeople) -> None:
+    """A client may send the whole document back with only one step changed."""
     name = people("Proposed")
     document = people.document(name)
     body = {
@@ -270,7 +272,7 @@ def test_two_authors_delete_no_release(people: PermissionPeople) -> None:
     assert people.lifecycle(name) == "DeletionProposed"
 
 
-def test_an_administrator_deletes_a_package_and_only_an_approver_what_was_published(
+def test_deleting_published_revisions_of_a_package_needs_an_approver(
     people: PermissionPeople,
 ) -> None:
     name = people("DeletionProposed")
@@ -291,7 +293,7 @@ def test_an_administrator_deletes_a_package_and_only_an_approver_what_was_publis
     assert deleted.status_code == 200, deleted.text
 
 
-def test_answers_a_repeat_as_the_first_time_whatever_the_step_would_be_now(
+def test_a_repeat_gets_the_first_response_whatever_the_state_is_now(
     people: PermissionPeople,
 ) -> None:
     name = people("Proposed", own=True)
@@ -305,14 +307,16 @@ def test_answers_a_repeat_as_the_first_time_whatever_the_step_would_be_now(
 
     assert first.status_code == 200, first.text
     assert (again.status_code, again.json()) == (200, first.json())
-    assert people.lifecycle(name) == "Proposed", "nobody rejected what another one proposed"
+    assert people.lifecycle(name) == "Proposed", "no person rejected what another one proposed"
 
 
-# ── what a request names besides ──────────────────────────────────────────────────────────────────
+# ── names in a request ────────────────────────────────────────────────────────────────────────────
 
 
 class Border:
-    """Two repositories: ``own``, whose author asks, and ``secret``, which they may not read."""
+    """Two repositories: ``own``, whose author sends requests, and ``secret``, which they cannot
+    read.
+    """
 
     def __init__(self, served: Served) -> None:
         self.served = served
@@ -408,7 +412,7 @@ NAMING: dict[str, Callable[[Border, httpx2.Client, str], httpx2.Response]] = {
 
 @pytest.mark.parametrize("name", ["secret.web.v2", "secret.web.v9", "secret.none.v1"])
 @pytest.mark.parametrize("naming", NAMING)
-def test_says_of_a_repository_that_one_may_not_read_neither_content_nor_existence(
+def test_reveals_nothing_about_an_unreadable_repository(
     border: Border, naming: str, name: str
 ) -> None:
     before = border.author.get("/v1/revisions", params={"author": "me"}).json()
@@ -423,7 +427,7 @@ def test_says_of_a_repository_that_one_may_not_read_neither_content_nor_existenc
 @pytest.mark.parametrize(
     "naming", ["clone", "upgrade to", "upgrade whole", "add an upgrade", "diff"]
 )
-def test_lets_who_may_read_a_repository_make_something_of_it(border: Border, naming: str) -> None:
+def test_a_reader_of_a_repository_can_use_its_revisions(border: Border, naming: str) -> None:
     answer = NAMING[naming](border, border.reader, "secret.web.v2")
 
     assert answer.status_code in (200, 201), answer.text
@@ -439,7 +443,7 @@ def test_an_author_restates_the_origin_of_a_draft_without_reading_it(border: Bor
     assert answer.status_code == 200, answer.text
 
 
-def test_shows_of_descent_only_what_the_reader_may_read(border: Border) -> None:
+def test_shows_only_readable_revisions_in_the_descent(border: Border) -> None:
     secret = border.served.as_role(Grant(Role.VIEWER, "repository:secret"))
 
     below = secret.get("/v1/revisions/secret.web.v1/lineage").json()
@@ -450,7 +454,7 @@ def test_shows_of_descent_only_what_the_reader_may_read(border: Border) -> None:
     assert "own.site.v1" in both["dependents"]
 
 
-def test_names_of_what_keeps_a_revision_only_what_the_sender_may_read(border: Border) -> None:
+def test_names_only_readable_reasons_why_a_revision_stays(border: Border) -> None:
     name = "secret.web.v1"
     url = f"/v1/revisions/{name}"
     seen = {"if-match": border.wide.get(url).headers["etag"]}
@@ -494,9 +498,7 @@ PINNING: dict[str, Callable[[Border, httpx2.Client, str], httpx2.Response]] = {
 
 
 @pytest.mark.parametrize("pinning", PINNING)
-def test_says_the_same_of_a_release_that_one_may_not_read_and_of_one_that_is_not_there(
-    border: Border, pinning: str
-) -> None:
+def test_answers_alike_for_unreadable_and_missing_releases(border: Border, pinning: str) -> None:
     channel = {"channel": "own", "package": "own/blog", "selector": "app=blog"}
     made = border.wide.post("/v1/channels", json=channel)
     assert made.status_code == 201 or made.json()["code"] == "channel_exists", made.text
@@ -515,7 +517,7 @@ def test_says_the_same_of_a_release_that_one_may_not_read_and_of_one_that_is_not
     assert "sha256" not in present.text
 
 
-def test_registers_a_release_of_the_channels_own_package_or_of_a_repository_that_one_reads(
+def test_registers_releases_of_the_own_package_or_a_readable_repository(
     border: Border,
 ) -> None:
     channel = {"channel": "apart", "package": "secret/web", "selector": "app=apart"}
@@ -527,7 +529,7 @@ def test_registers_a_release_of_the_channels_own_package_or_of_a_repository_that
     assert answer.status_code == 200, answer.text
 
 
-def test_takes_no_release_that_one_may_not_read_for_a_match_of_a_manifest(border: Border) -> None:
+def test_a_manifest_matches_no_unreadable_release(border: Border) -> None:
     def sent(who: httpx2.Client, batch: str, digest: str) -> httpx2.Response:
         body = {
             "batch": batch,
@@ -556,7 +558,7 @@ def test_takes_no_release_that_one_may_not_read_for_a_match_of_a_manifest(border
     assert (actual["pinnedReleaseId"], actual["version"]) == ("own.blog.1", 1)
 
 
-def test_makes_no_channel_of_a_package_that_one_may_not_read(border: Border) -> None:
+def test_creates_no_channel_for_an_unreadable_package(border: Border) -> None:
     made = {
         package: border.author.post(
             "/v1/channels", json={"channel": "own", "package": package, "selector": "app=x"}

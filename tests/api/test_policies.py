@@ -19,7 +19,7 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
         yield served
 
 
-def test_shows_a_policy_with_every_member_so_that_it_can_be_given_back(fleet: ServedFleet) -> None:
+def test_shows_a_policy_with_every_member_so_that_it_can_be_sent_back(fleet: ServedFleet) -> None:
     seen = fleet.create().headers["etag"]
 
     shown = fleet.viewer.get(f"/v1/channels/{CHANNEL}/policy").json()["policy"]
@@ -27,7 +27,7 @@ def test_shows_a_policy_with_every_member_so_that_it_can_be_given_back(fleet: Se
         f"/v1/channels/{CHANNEL}", json={"policy": shown}, headers={"if-match": seen}
     )
 
-    assert shown["ack_seconds"] == 900, "members at their default are shown, too"
+    assert shown["ack_seconds"] == 900, "members with default values are shown, too"
     assert shown["waves"][0]["converged_min"] == 1
     assert again.status_code == 200, again.text
     assert again.headers["etag"] == seen, "it is the same policy"
@@ -62,7 +62,7 @@ def test_checks_a_policy_of_any_form_without_a_channel(fleet: ServedFleet) -> No
     assert fleet.viewer.post(CHECK, json={"policy": {}, "channel": "none"}).status_code == 404
 
 
-def test_checks_a_policy_on_a_channel_that_is_still_to_be_created(fleet: ServedFleet) -> None:
+def test_checks_a_policy_for_a_channel_that_does_not_exist_yet(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.enroll("next-01", app="next")
     body = {
@@ -91,7 +91,7 @@ def test_checks_a_policy_on_a_channel_that_is_still_to_be_created(fleet: ServedF
     assert fleet.viewer.get("/v1/channels/next").status_code == 404, "nothing is created"
 
 
-def test_refuses_a_policy_with_every_fault_at_once(fleet: ServedFleet) -> None:
+def test_reports_every_fault_of_a_policy_at_once(fleet: ServedFleet) -> None:
     policy = {"waves": [{"percent": 0}, {"count": 0}]}
     body = {"channel": CHANNEL, "package": "default/web", "selector": "app=web", "policy": policy}
 

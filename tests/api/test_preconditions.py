@@ -1,4 +1,4 @@
-"""If-Match holds in the commit itself: of several who saw the same version, one wins."""
+"""The commit itself checks If-Match: of several clients with the same version, one succeeds."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 
 
 def raced(run: Callable[[int], Any]) -> list[Any]:
-    """What so many get who start at the same moment."""
+    """Run it in RACERS threads that start together, and return the results."""
     start = Barrier(RACERS)
 
     def racer(number: int) -> Any:
@@ -45,7 +45,7 @@ def raced(run: Callable[[int], Any]) -> list[Any]:
         return list(pool.map(racer, range(RACERS)))
 
 
-def test_lets_one_of_many_label_a_host_at_the_version_that_all_saw(fleet: ServedFleet) -> None:
+def test_only_one_of_many_labels_a_host_at_one_version(fleet: ServedFleet) -> None:
     seen = fleet.viewer.get("/v1/hosts/web-01").headers["etag"]
 
     def label(number: int) -> httpx2.Response:
@@ -62,7 +62,7 @@ def test_lets_one_of_many_label_a_host_at_the_version_that_all_saw(fleet: Served
     assert shown["labels"] == winner["labels"]
 
 
-def test_lets_one_of_many_edit_a_channel_at_the_version_that_all_saw(fleet: ServedFleet) -> None:
+def test_only_one_of_many_edits_a_channel_at_one_version(fleet: ServedFleet) -> None:
     seen = fleet.viewer.get(CHANNEL_PATH).headers["etag"]
 
     def edit(number: int) -> httpx2.Response:
@@ -75,7 +75,7 @@ def test_lets_one_of_many_edit_a_channel_at_the_version_that_all_saw(fleet: Serv
 
 
 def commands(fleet: ServedFleet) -> tuple[tuple[Slice, Callable[[int], Struct]], ...]:
-    """Edits of one host and of one channel, all made from the same sight."""
+    """Edits of one host and of one channel, all based on the same versions."""
     installation = fleet.installation
     channel = installation.reads.find(channel_key(CHANNEL), Channel)
     host = installation.reads.find(host_key("web-01"), Host)
@@ -108,7 +108,7 @@ def commands(fleet: ServedFleet) -> tuple[tuple[Slice, Callable[[int], Struct]],
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["channel", "host"])
-def test_holds_among_processes_that_do_not_take_turns(fleet: ServedFleet, which: int) -> None:
+def test_holds_between_processes_without_a_common_lane(fleet: ServedFleet, which: int) -> None:
     item, command = commands(fleet)[which]
     head = fleet.installation.log.head()
 
@@ -126,7 +126,7 @@ def test_holds_among_processes_that_do_not_take_turns(fleet: ServedFleet, which:
     ]
 
 
-def test_answers_a_repeat_with_the_first_answer_whatever_happened_since(fleet: ServedFleet) -> None:
+def test_a_repeat_gets_the_first_response_whatever_happened_since(fleet: ServedFleet) -> None:
     seen = fleet.viewer.get("/v1/hosts/web-01").headers["etag"]
     headers = {"if-match": seen, "idempotency-key": "label-once"}
     body = {"labels": {"app": "web", "tier": "first"}}

@@ -1,4 +1,4 @@
-"""What is refused, and how: every problem names its code, what was found and what is allowed."""
+"""Refusals: every problem names its code, what was found and what is allowed."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_maps_every_family_to_its_status() -> None:
     assert {kind: problems.status_of(kind) for kind in families} == families
 
 
-def test_knows_no_such_path_and_no_such_method(shared: Served) -> None:
+def test_refuses_unknown_paths_and_methods(shared: Served) -> None:
     client = shared.client()
 
     check(client.get("/v1/nothing"), 404, "no_such_path")
@@ -53,7 +53,7 @@ def test_knows_no_such_path_and_no_such_method(shared: Served) -> None:
     assert wrong.headers["allow"] == "GET, POST"
 
 
-def test_answers_in_what_it_can_and_takes_what_it_knows(shared: Served) -> None:
+def test_refuses_unknown_media_types(shared: Served) -> None:
     admin = shared.admin
 
     body = check(
@@ -127,7 +127,7 @@ def test_names_every_parameter_that_is_wrong(shared: Served) -> None:
     check(shared.admin.get("/v1/repositories?limit=501"), 400, "invalid_request")
 
 
-def test_bounds_a_body_to_the_byte(shared: Served) -> None:
+def test_limits_a_body_to_the_byte(shared: Served) -> None:
     admin = shared.admin
     most = 256 * 1024
 
@@ -147,7 +147,7 @@ def test_bounds_a_body_to_the_byte(shared: Served) -> None:
     check(admin.post("/v1/repositories", content=chunks(), headers=JSON), 413, "limit_exceeded")
 
 
-def test_bounds_the_head_of_a_request(shared: Served) -> None:
+def test_limits_the_head_of_a_request(shared: Served) -> None:
     client = shared.client()
 
     large = client.get("/livez", headers={"x-large": "x" * 17_000})
@@ -159,7 +159,7 @@ def test_bounds_the_head_of_a_request(shared: Served) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "a b", "x" * 65, "ÿ"])
-def test_refuses_an_idempotency_key_that_is_none(shared: Served, key: str) -> None:
+def test_refuses_an_invalid_idempotency_key(shared: Served, key: str) -> None:
     headers = {"idempotency-key": key.encode("latin-1")}
 
     answer = shared.admin.request(
@@ -188,7 +188,7 @@ def test_puts_security_headers_on_every_answer(shared: Served) -> None:
         assert "server" not in answer.headers
 
 
-def test_hands_a_request_id_through_if_it_is_one(shared: Served) -> None:
+def test_keeps_a_valid_request_id(shared: Served) -> None:
     client = shared.client()
 
     given = client.get("/livez", headers={"x-request-id": "abc-123"})
@@ -203,7 +203,7 @@ def broken(request: Request[Nothing, Nothing, Nothing]) -> Response:
     raise RuntimeError("a secret detail")
 
 
-def test_tells_nothing_of_a_bug_but_where_to_look(
+def test_a_500_reveals_nothing_but_the_request_id(
     tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     route = Route("GET", "/broken", broken, PUBLIC, Alive)
@@ -216,7 +216,7 @@ def test_tells_nothing_of_a_bug_but_where_to_look(
         assert "a secret detail" in caplog.text
 
 
-def test_turns_away_what_it_has_no_thread_for(
+def test_refuses_requests_without_a_free_thread(
     shared: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(application, "WAITING_MAX", 0)
@@ -227,7 +227,7 @@ def test_turns_away_what_it_has_no_thread_for(
     assert answer.headers["retry-after"] == "1"
 
 
-def test_survives_what_is_not_http(shared: Served) -> None:
+def test_survives_bytes_that_are_not_http(shared: Served) -> None:
     place = urlsplit(shared.url)
     for noise in (
         b"\x00\x01\x02",
@@ -240,7 +240,7 @@ def test_survives_what_is_not_http(shared: Served) -> None:
     assert shared.client().get("/livez").status_code == 200
 
 
-def test_says_where_the_log_is_when_it_is_not_there_yet(
+def test_reports_a_position_that_the_log_has_not_reached(
     shared: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(application, "MIN_POSITION_SECONDS_MAX", 0.05)

@@ -1,4 +1,4 @@
-"""Quarantine over HTTP: what is in it, and how it is lifted."""
+"""Quarantine over HTTP: how it is listed and lifted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
 
 
-def test_lists_and_lifts_what_made_a_host_go_back(tmp_path: Path) -> None:
+def test_lists_and_lifts_the_quarantine_of_a_failed_release(tmp_path: Path) -> None:
     with serve_fleet(tmp_path / "data") as fleet:
         fleet.sail()
         fleet.fail("web-01")
@@ -47,7 +47,7 @@ def test_names_the_release_and_is_lifted_by_its_name(tmp_path: Path) -> None:
         assert fleet.viewer.get("/v1/quarantine").json()["items"] == []
 
 
-def test_refuses_liftings_that_say_too_little(tmp_path: Path) -> None:
+def test_refuses_to_lift_with_missing_members(tmp_path: Path) -> None:
     with serve_fleet(tmp_path / "data") as fleet:
         for body in ({}, {"channel": CHANNEL}, {"channel": CHANNEL, "closure_hash": "a"}):
             assert _lifted(fleet, body) == 400

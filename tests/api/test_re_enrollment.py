@@ -29,7 +29,7 @@ def token(fleet: ServedFleet, **body: Any) -> str:
 
 
 def new_agent(fleet: ServedFleet) -> WireAgent:
-    """The agent of a fresh image: it has a new key."""
+    """The agent of a fresh image, with a new key."""
     return WireAgent(fleet.served, HOST, fleet.clock)
 
 
@@ -84,7 +84,7 @@ def test_revokes_the_old_key_in_the_same_commit(fleet: ServedFleet) -> None:
     assert told == [("tidegate.HostRevoked", "new disk"), ("tidegate.HostEnrolled", None)]
 
 
-def test_takes_no_token_of_a_first_enrollment_for_a_host_that_is_enrolled(
+def test_refuses_a_first_enrollment_token_for_an_enrolled_host(
     fleet: ServedFleet,
 ) -> None:
     refused = new_agent(fleet).enroll(fleet.token(HOST))
@@ -106,7 +106,7 @@ def test_refuses_the_old_key_to_enroll_again(fleet: ServedFleet) -> None:
     assert (again.status_code, again.json()["code"]) == (403, "key_revoked")
 
 
-def test_brings_a_retired_host_back(fleet: ServedFleet) -> None:
+def test_re_enrolls_a_retired_host(fleet: ServedFleet) -> None:
     count = hosts_counted(fleet)
     retire(fleet)
     assert hosts_counted(fleet) == count - 1
@@ -122,7 +122,7 @@ def test_brings_a_retired_host_back(fleet: ServedFleet) -> None:
     assert fleet.agents[HOST].open().json()["code"] == "key_revoked"
 
 
-def test_leaves_a_host_retired_if_that_was_decided_after_the_token(fleet: ServedFleet) -> None:
+def test_a_host_retired_after_the_token_was_made_stays_retired(fleet: ServedFleet) -> None:
     made = token(fleet)
     retire(fleet)
 
@@ -132,7 +132,7 @@ def test_leaves_a_host_retired_if_that_was_decided_after_the_token(fleet: Served
     assert shown(fleet)["status"] == "retired"
 
 
-def test_replaces_no_later_key_with_an_older_token(fleet: ServedFleet) -> None:
+def test_an_older_token_does_not_replace_a_newer_key(fleet: ServedFleet) -> None:
     older, newer = token(fleet), token(fleet)
     agent = new_agent(fleet)
     assert agent.enroll(newer).status_code == 200
@@ -144,7 +144,7 @@ def test_replaces_no_later_key_with_an_older_token(fleet: ServedFleet) -> None:
     assert shown(fleet)["public_key"] == agent.public_key
 
 
-def test_lets_one_of_many_agents_take_the_name(fleet: ServedFleet) -> None:
+def test_only_one_of_many_agents_gets_the_name(fleet: ServedFleet) -> None:
     tokens = [token(fleet) for _ in range(6)]
     agents = [new_agent(fleet) for _ in tokens]
 
@@ -160,7 +160,7 @@ def test_lets_one_of_many_agents_take_the_name(fleet: ServedFleet) -> None:
     assert {answer.json().get("code") for answer in answers} == {None, "token_refused"}
 
 
-def test_enrolls_again_after_a_revocation_that_came_between(fleet: ServedFleet) -> None:
+def test_enrolls_again_after_a_revocation_in_between(fleet: ServedFleet) -> None:
     made = token(fleet)
     fleet.operator.post(f"/v1/hosts/{HOST}/revoke", json={"reason": "stolen"})
     agent = new_agent(fleet)

@@ -1,4 +1,4 @@
-"""Files by reference over HTTP: handed in, shown, compared, given to hosts, and never kept here."""
+"""Files by reference over HTTP: added, shown, compared, listed for hosts, and never stored here."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def put(people: People, *files: dict[str, Any], name: str = NAME) -> httpx2.Resp
     )
 
 
-def test_takes_references_beside_files_and_shows_them(people: People) -> None:
+def test_accepts_references_together_with_files(people: People) -> None:
     people.draft()
 
     answer = put(people, TEXT, REFERENCE)
@@ -52,7 +52,7 @@ def test_takes_references_beside_files_and_shows_them(people: People) -> None:
     ]
 
 
-def test_gives_the_same_digest_to_a_file_that_is_kept(people: People) -> None:
+def test_a_reference_and_a_stored_file_have_the_same_digest(people: People) -> None:
     people.draft()
     before = put(people, TEXT, REFERENCE).json()["status"]["content"]
 
@@ -64,7 +64,7 @@ def test_gives_the_same_digest_to_a_file_that_is_kept(people: People) -> None:
     assert "references" not in after
 
 
-def test_takes_references_with_a_draft_and_with_an_update(people: People) -> None:
+def test_accepts_references_in_a_draft_and_in_an_update(people: People) -> None:
     people.draft(files=[REFERENCE])
 
     changed = people.author.patch(
@@ -75,7 +75,7 @@ def test_takes_references_with_a_draft_and_with_an_update(people: People) -> Non
     assert changed.json()["status"]["content"]["references"] == 1
 
 
-def test_says_where_the_bytes_are_and_puts_none_into_the_archive(people: People) -> None:
+def test_lists_where_the_bytes_are_and_archives_none(people: People) -> None:
     people.draft()
     put(people, TEXT, REFERENCE)
 
@@ -90,7 +90,7 @@ def test_says_where_the_bytes_are_and_puts_none_into_the_archive(people: People)
         assert tar.getnames() == ["app.conf"]
 
 
-def test_gives_nobody_the_bytes_of_another_by_their_hash(people: People) -> None:
+def test_a_hash_does_not_give_access_to_the_bytes_of_others(people: People) -> None:
     people.draft("v1", files=[{"path": "secret", "text": "of ours"}])
     hashed = sha256(b"of ours").hexdigest()
     people.draft("v2", files=[REFERENCE | {"sha256": hashed, "bytes": 7}])
@@ -107,7 +107,7 @@ def test_gives_nobody_the_bytes_of_another_by_their_hash(people: People) -> None
     assert change["patch"] is None
 
 
-def test_compares_addresses_in_place_of_lines(people: People) -> None:
+def test_compares_addresses_instead_of_lines(people: People) -> None:
     people.draft()
     put(people, TEXT, REFERENCE)
     people.publish()
@@ -159,7 +159,7 @@ def test_names_what_is_wrong_with_a_reference(
 
 @pytest.fixture
 def readers(tmp_path: Path) -> Iterator[People]:
-    """People at a server that has the dashboard, too."""
+    """People at a server that also has the dashboard."""
     with serving(tmp_path / "data", routes=(*ROUTES, *PAGES)) as served:
         yield People(served)
 
@@ -194,7 +194,7 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
         yield fleet
 
 
-def test_tells_a_host_where_to_fetch(fleet: ServedFleet) -> None:
+def test_lists_for_a_host_where_to_fetch(fleet: ServedFleet) -> None:
     fleet.create()
     name = "default.web.v9"
     source = fleet.viewer.get("/v1/revisions?lifecycle=Published").json()["items"][0]

@@ -28,7 +28,7 @@ def registry(tmp_path: Path) -> Iterator[RegistryPeople]:
 
 
 @pytest.mark.req("RS-16", **HTTP)
-def test_answers_what_is_current_and_what_happened(registry: RegistryPeople) -> None:
+def test_returns_the_current_release_and_the_history(registry: RegistryPeople) -> None:
     registered = registry.register(operations=["announce"])
     moved = registry.manager.post(
         f"{URL}/transition",
@@ -55,7 +55,7 @@ def test_answers_what_is_current_and_what_happened(registry: RegistryPeople) -> 
 
 
 @pytest.mark.req("RS-5", **HTTP)
-def test_demands_the_version_of_the_pin_that_was_seen(registry: RegistryPeople) -> None:
+def test_requires_the_version_of_the_pin(registry: RegistryPeople) -> None:
     seen = {"if-match": registry.register().headers["etag"]}
     body = registry.pin("web.2")
 
@@ -72,7 +72,7 @@ def test_demands_the_version_of_the_pin_that_was_seen(registry: RegistryPeople) 
 
 
 @pytest.mark.req("RS-6", "RS-14", **HTTP)
-def test_pins_nothing_on_evidence_that_is_no_authority(registry: RegistryPeople) -> None:
+def test_evidence_without_authority_changes_no_pin(registry: RegistryPeople) -> None:
     seen = {"if-match": registry.register().headers["etag"]}
     weak = registry.pin("web.2")
     weak["confidence"]["level"] = "medium"
@@ -100,7 +100,7 @@ def test_shows_what_was_authoritative_at_a_time(registry: RegistryPeople) -> Non
     assert never.status_code == 404
 
 
-def test_keeps_evidence_without_moving_the_pin(registry: RegistryPeople) -> None:
+def test_stores_evidence_without_moving_the_pin(registry: RegistryPeople) -> None:
     registry.register()
     before = registry.viewer.get(f"{URL}/actual").content
     body = {"source": "factory", "batch": "b-1", "document": {"seen": ["web.2"]}}
@@ -143,7 +143,7 @@ def test_retires_a_scope_for_good(registry: RegistryPeople) -> None:
     assert (after.status_code, after.json()["code"]) == (422, "invalid_transition")
 
 
-def test_keeps_managers_to_their_channel(registry: RegistryPeople) -> None:
+def test_managers_can_change_only_their_channel(registry: RegistryPeople) -> None:
     manager = registry.served.as_role(Grant(Role.RELEASE_MANAGER, "channel:other"))
 
     assert manager.post(f"{URL}/register", json=registry.pin("web.1")).status_code == 403
@@ -153,7 +153,7 @@ def test_keeps_managers_to_their_channel(registry: RegistryPeople) -> None:
 # ── outbox ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_redrives_an_intent_that_was_given_up(registry: RegistryPeople) -> None:
+def test_redrives_a_dead_letter(registry: RegistryPeople) -> None:
     registry.register(operations=["announce"])
     (intent,) = registry.viewer.get("/v1/outbox").json()["items"]
     attempt = RecordAttempt(
@@ -182,7 +182,7 @@ def test_redrives_an_intent_that_was_given_up(registry: RegistryPeople) -> None:
     assert registry.viewer.get("/v1/outbox/nothing").status_code == 404
 
 
-def test_gives_an_intent_up_for_an_operator_with_a_reason(registry: RegistryPeople) -> None:
+def test_cancels_an_intent_for_an_operator_with_a_reason(registry: RegistryPeople) -> None:
     registry.register(operations=["announce"])
     (intent,) = registry.viewer.get("/v1/outbox").json()["items"]
     url = f"/v1/outbox/{quote(intent['id'], safe='')}/cancel"
@@ -246,7 +246,7 @@ def test_serves_a_publication_and_rolls_it_back(registry: RegistryPeople) -> Non
 
 
 @pytest.mark.req("PB-7", **HTTP)
-def test_collects_what_is_past_its_ttl_when_an_operator_asks(registry: RegistryPeople) -> None:
+def test_collects_expired_generations_when_an_operator_asks(registry: RegistryPeople) -> None:
     """PB-7: "ttl only lets rows be collected later"."""
     installation = registry.served.installation
     policy = PublicationPolicy(versioned=True, retention=timedelta(hours=1))
@@ -263,7 +263,7 @@ def test_collects_what_is_past_its_ttl_when_an_operator_asks(registry: RegistryP
 
     none = {"publications": 0, "generations": 0, "requests": 0, "position": 0}
     assert (early.status_code, early.json()) == (200, none)
-    assert before.content == b"one", "until it is collected everything is as before"
+    assert before.content == b"one", "nothing changes until it is collected"
     assert refused.status_code == 403
     assert gone.json() == {
         "publications": 1,

@@ -11,7 +11,7 @@ from tests.api.serving import SECONDS_MAX, Served
 from tidegate.domain.access.roles import Grant, Role
 
 
-def test_makes_a_repository_and_answers_its_position_and_version(served: Served) -> None:
+def test_creates_a_repository_and_returns_its_position_and_version(served: Served) -> None:
     admin = served.admin
 
     made = admin.post("/v1/repositories", json={"name": "blueprints", "quorum": 2})
@@ -33,7 +33,7 @@ def test_answers_304_while_nothing_changed(served: Served) -> None:
     assert again.headers["etag"] == first.headers["etag"]
 
 
-def test_demands_the_version_that_the_client_saw(served: Served) -> None:
+def test_requires_the_version_that_the_client_read(served: Served) -> None:
     admin = served.admin
     seen = admin.get("/v1/repositories/default").headers["etag"]
 
@@ -50,7 +50,7 @@ def test_demands_the_version_that_the_client_saw(served: Served) -> None:
 
 
 @pytest.mark.parametrize("header", ["17", '"x"', "*", 'W/"17"', '"1", "2"', '"99999999999999999"'])
-def test_refuses_an_if_match_that_names_no_version(served: Served, header: str) -> None:
+def test_refuses_an_if_match_without_a_version(served: Served, header: str) -> None:
     answer = served.admin.patch(
         "/v1/repositories/default", json={"quorum": 2}, headers={"if-match": header}
     )
@@ -58,7 +58,7 @@ def test_refuses_an_if_match_that_names_no_version(served: Served, header: str) 
     assert (answer.status_code, answer.json()["field"]) == (400, "If-Match")
 
 
-def test_gives_a_repeat_the_first_answer_and_refuses_another_body(served: Served) -> None:
+def test_a_repeat_gets_the_first_response_and_another_body_is_refused(served: Served) -> None:
     admin = served.admin
     headers = {"idempotency-key": "key-1"}
 
@@ -73,7 +73,7 @@ def test_gives_a_repeat_the_first_answer_and_refuses_another_body(served: Served
     assert admin.get("/v1/repositories/two").status_code == 404
 
 
-def test_gives_a_repeat_the_first_answer_although_it_was_changed_since(served: Served) -> None:
+def test_a_repeat_gets_the_first_response_although_the_repository_changed(served: Served) -> None:
     admin = served.admin
     first = admin.post("/v1/repositories", json={"name": "one"}, headers={"idempotency-key": "k"})
     etag = first.headers["etag"]
@@ -84,8 +84,8 @@ def test_gives_a_repeat_the_first_answer_although_it_was_changed_since(served: S
     assert (again.json(), again.headers["etag"]) == (first.json(), etag)
 
 
-def test_loses_no_update_of_many_at_once(served: Served) -> None:
-    """Who is told 2xx has changed it, who is told 409 has not: the sum is exact."""
+def test_loses_none_of_many_concurrent_updates(served: Served) -> None:
+    """Each 2xx changed the repository and each 409 did not, so the sum is exact."""
     admin = served.admin
     admin.post("/v1/repositories", json={"name": "counted", "quorum": 0})
     url = "/v1/repositories/counted"
@@ -113,7 +113,7 @@ def test_loses_no_update_of_many_at_once(served: Served) -> None:
     assert admin.get(url).json()["quorum"] == raised
 
 
-def test_keeps_the_keys_of_two_people_apart(served: Served) -> None:
+def test_idempotency_keys_of_two_people_do_not_collide(served: Served) -> None:
     other = served.as_role(Role.SECURITY_ADMIN)
     headers = {"idempotency-key": "same"}
 
@@ -139,7 +139,7 @@ def test_reads_a_list_page_by_page(served: Served) -> None:
     assert names == ["a", "b", "c", "d", "default", "e"]
 
 
-def test_refuses_a_cursor_that_was_made_up_or_belongs_elsewhere(served: Served) -> None:
+def test_refuses_a_forged_or_foreign_cursor(served: Served) -> None:
     admin = served.admin
     admin.post("/v1/repositories", json={"name": "a"})
     cursor = admin.get("/v1/repositories", params={"limit": 1}).json()["next"]
@@ -150,7 +150,7 @@ def test_refuses_a_cursor_that_was_made_up_or_belongs_elsewhere(served: Served) 
     assert admin.get("/v1/users", params={"next": cursor}).json()["code"] == "invalid_cursor"
 
 
-def test_lists_of_each_scope_only_what_one_may_see(served: Served) -> None:
+def test_lists_only_repositories_that_the_caller_may_read(served: Served) -> None:
     served.admin.post("/v1/repositories", json={"name": "secret"})
     viewer = served.as_role(Grant(Role.VIEWER, "repository:default"))
 
@@ -161,7 +161,7 @@ def test_lists_of_each_scope_only_what_one_may_see(served: Served) -> None:
     assert viewer.get("/v1/repositories/secret").status_code == 403
 
 
-def test_waits_for_a_position_and_says_when_it_is_not_reached(served: Served) -> None:
+def test_waits_for_a_position_and_reports_a_timeout(served: Served) -> None:
     admin = served.admin
     position = admin.post("/v1/repositories", json={"name": "a"}).headers["tidegate-position"]
 

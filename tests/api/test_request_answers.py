@@ -1,4 +1,4 @@
-"""What people are told of requests: who asks, who approves, who reviews, who looks back."""
+"""What the responses tell people about requests: the asker, the approver, the reviewer."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 
 @pytest.fixture
 def cem(fleet: ServedFleet) -> httpx2.Client:
-    """Who approves."""
+    """The approver."""
     return fleet.served.as_role(Grant(Role.APPROVER, f"channel:{CHANNEL}"))
 
 
 @pytest.fixture
 def eve(fleet: ServedFleet) -> httpx2.Client:
-    """Who asks."""
+    """The person who makes requests."""
     return fleet.served.as_role(Role.RELEASE_MANAGER, Role.FLEET_OPERATOR, Role.ON_CALL)
 
 
-def test_the_last_approver_is_told_what_happened(
+def test_the_last_approver_gets_the_result(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
     protect(fleet)
@@ -65,7 +65,7 @@ def test_a_review_shows_the_releases_the_hosts_and_the_rollout(
     }
 
 
-def test_the_history_says_what_was_done_with_break_glass_and_who_reviewed_it(
+def test_the_history_shows_what_break_glass_did_and_who_reviewed_it(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
     protect(fleet)
@@ -84,7 +84,7 @@ def test_the_history_says_what_was_done_with_break_glass_and_who_reviewed_it(
     assert (after["breakGlass"], after["reviewedBy"]) == (review["request_id"], me)
 
 
-def test_who_asks_for_a_promotion_is_told_what_the_approver_is_told(
+def test_the_asker_and_the_approver_of_a_promotion_see_the_same(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
     body = {"channel": "web-dev", "package": "default/web", "selector": "app=dev"}
@@ -100,7 +100,7 @@ def test_who_asks_for_a_promotion_is_told_what_the_approver_is_told(
     assert "web-dev" in asked["notes"][0]
 
 
-def test_names_the_next_step_where_no_person_may_approve(
+def test_names_the_next_step_if_no_person_may_approve(
     fleet: ServedFleet, cem: httpx2.Client
 ) -> None:
     protect(fleet)
@@ -123,10 +123,10 @@ def test_names_the_next_step_where_no_person_may_approve(
     assert grant in asked["next"]
 
 
-def test_suggests_no_second_rollback_while_one_is_under_way(
+def test_suggests_no_second_rollback_during_one(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
-    """A plain rollback would go one release further; the other way names where it goes."""
+    """A second rollback would go one release further; the suggested command names its release."""
     climb(fleet)
     protect(fleet)
     assert eve.post(f"{HERE}/rollback", json={"reason": "bad"}).status_code == 200

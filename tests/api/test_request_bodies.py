@@ -1,4 +1,4 @@
-"""A body costs the server no more than it costs the client: its bytes, its values, its faults."""
+"""A body costs the server no more than the client: its size, its values, its errors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from tidegate.web import decoding
 from tidegate.web.routing import PUBLIC, SIGN_IN_BYTES_MAX, Route
 
 JSON = {"content-type": "application/json"}
-LARGE = 100_000  # bytes: more than the event loop decodes
+LARGE = 100_000  # bytes: more than the event loop decodes itself
 
 
 @pytest.fixture
 def decoded_in(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The names of the threads in which bodies were decoded."""
+    """The names of the threads that decoded bodies."""
     names: list[str] = []
     body_of = decoding.body_of
 
@@ -49,7 +49,7 @@ def draft(name: str, **members: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("path", ["/v1/agent/enroll", "/v1/agent/session"])
-def test_takes_four_kib_from_clients_that_nobody_knows(shared: Served, path: str) -> None:
+def test_accepts_four_kib_from_unauthenticated_clients(shared: Served, path: str) -> None:
     most = json.dumps({"x": "y" * (4_096 - 9)}).encode()
     assert len(most) == 4_096
 
@@ -66,7 +66,7 @@ SIGN_IN_ROUTES = (
 )
 
 
-def test_no_public_route_takes_more_than_it_needs() -> None:
+def test_no_public_route_accepts_more_than_it_needs() -> None:
     takes = {
         route.path: route.body_bytes_max
         for route in (*ROUTES, *PAGES)
@@ -100,20 +100,20 @@ def test_counts_a_request_before_it_decodes_the_body(tmp_path: Path, decoded_in:
     assert len(decoded_in) == codes.count("invalid_request")
 
 
-# ── faults ────────────────────────────────────────────────────────────────────────────────────────
+# ── errors ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_lists_the_first_faults_and_says_how_many_more_there_are(shared: Served) -> None:
+def test_lists_the_first_faults_and_the_number_of_others(shared: Served) -> None:
     body = {f"member{number:03}": 1 for number in range(50)}
 
     found = check(shared.admin.post("/v1/repositories", json=body), 400, "invalid_request")
 
     assert len(found["errors"]) == 20
-    assert found["count"] == 51  # the name is missing, too
+    assert found["count"] == 51  # the name is missing as well
     assert found["detail"].endswith("; and 43 more")
 
 
-def test_stops_to_look_for_faults_after_some(shared: Served) -> None:
+def test_stops_looking_for_faults_at_a_limit(shared: Served) -> None:
     body = {f"member{number:04}": 1 for number in range(3_000)}
 
     found = check(shared.admin.post("/v1/repositories", json=body), 400, "invalid_request")
@@ -122,7 +122,7 @@ def test_stops_to_look_for_faults_after_some(shared: Served) -> None:
     assert found["detail"].endswith("; and at least 192 more")
 
 
-def test_cuts_a_long_name_that_it_does_not_know(shared: Served) -> None:
+def test_shortens_a_long_unknown_name(shared: Served) -> None:
     found = shared.admin.post("/v1/repositories", json={"name": "a", "x" * 10_000: 1}).json()
 
     assert found["errors"][0]["field"] == "body." + "x" * 80

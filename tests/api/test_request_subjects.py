@@ -1,4 +1,4 @@
-"""A request does what its approver saw, or nothing: what it names may end, change or come again."""
+"""A request does exactly what its approver saw, or nothing, even if its subject has changed."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 
 @pytest.fixture
 def cem(fleet: ServedFleet) -> httpx2.Client:
-    """Who approves."""
+    """The approver."""
     return fleet.served.as_role(Grant(Role.APPROVER, f"channel:{CHANNEL}"))
 
 
 @pytest.fixture
 def eve(fleet: ServedFleet) -> httpx2.Client:
-    """Who asks."""
+    """The person who makes requests."""
     return fleet.served.as_role(Role.RELEASE_MANAGER, Role.FLEET_OPERATOR, Role.ON_CALL)
 
 
@@ -73,7 +73,7 @@ def test_a_request_of_a_rollback_names_its_release_from_the_start(
     assert pin_of(fleet) == "web.2"
 
 
-def test_a_rollback_that_was_done_with_break_glass_is_not_done_again_one_release_further(
+def test_a_rollback_done_with_break_glass_is_not_repeated(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
     climb(fleet)
@@ -100,7 +100,7 @@ def test_a_rollback_that_was_done_with_break_glass_is_not_done_again_one_release
     assert fleet.installation.health.differences() == []
 
 
-def test_a_rollback_is_void_when_another_one_got_there_first(
+def test_a_rollback_is_void_after_another_one_to_the_same_release(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
     climb(fleet)
@@ -116,10 +116,10 @@ def test_a_rollback_is_void_when_another_one_got_there_first(
     assert show(fleet, asked)["state"] == "voided"
 
 
-def test_a_promotion_is_void_when_the_channel_went_there_and_back(
+def test_a_promotion_is_void_after_the_release_was_rolled_back(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
-    """The pin is as it was seen, but what is asked for was found to be bad meanwhile."""
+    """The pin is unchanged, but the requested release was found to be bad in the meantime."""
     fleet.promote()
     fleet.succeed()
     protect(fleet)
@@ -251,7 +251,7 @@ def test_loosens_only_the_budget_that_the_request_was_made_for(
     assert_void(late, "the budget web was changed")
 
 
-def test_a_budget_that_is_in_use_is_not_changed_by_that(
+def test_using_a_budget_does_not_change_its_version(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
     bound = {"selector": "app=web", "max_in_flight": 1}
@@ -265,7 +265,7 @@ def test_a_budget_that_is_in_use_is_not_changed_by_that(
     assert approve(cem, asked).json()["state"] == "executed"
 
 
-def test_labels_a_host_only_as_it_was_seen(
+def test_labels_a_host_only_at_the_version_of_the_request(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
     protect(fleet)
@@ -302,7 +302,7 @@ def test_lifts_only_the_quarantine_that_the_request_was_made_for(
     assert len(fleet.viewer.get(url).json()["items"]) == 1
 
 
-def test_retries_only_the_stop_that_the_request_was_made_for(
+def test_retries_only_the_halt_that_the_request_was_made_for(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
     fleet.promote()
@@ -321,7 +321,7 @@ def test_retries_only_the_stop_that_the_request_was_made_for(
     assert_void(late, f"{ROLLOUT} moved on")
 
 
-def test_passes_only_the_freeze_that_the_request_was_made_for(
+def test_bypasses_only_the_freeze_that_the_request_was_made_for(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
     fleet.promote()
@@ -357,7 +357,7 @@ def test_a_channel_that_is_protected_later_is_not_loosened_by_approvers_of_anoth
 # ── break-glass ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_break_glass_ends_the_open_requests_for_the_same(
+def test_break_glass_ends_open_requests_for_the_same_change(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
     fleet.operator.post(f"{HERE}/hold", json={"reason": "audit"})
@@ -378,10 +378,10 @@ def test_break_glass_ends_the_open_requests_for_the_same(
         )
 
 
-# ── what no approval could mend ───────────────────────────────────────────────────────────────────
+# ── what no approval could fix ────────────────────────────────────────────────────────────────────
 
 
-def test_makes_no_request_of_what_is_refused_anyway(
+def test_makes_no_request_for_a_change_that_is_refused_anyway(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
     fleet.promote()
@@ -415,7 +415,7 @@ def test_makes_no_request_of_what_is_refused_anyway(
     assert events(fleet, "RequestMade") == []
 
 
-def test_makes_a_request_of_what_only_a_hold_refuses_now(
+def test_makes_a_request_for_a_change_that_only_a_hold_refuses(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
     protect(fleet)
@@ -444,7 +444,7 @@ def test_an_approved_request_that_can_never_be_carried_out_is_void(
     assert found["ended_reason"]
 
 
-def test_an_approval_with_a_fault_voids_nothing(
+def test_an_invalid_approval_voids_nothing(
     fleet: ServedFleet, cem: httpx2.Client, eve: httpx2.Client
 ) -> None:
     protect(fleet)

@@ -1,4 +1,4 @@
-"""Protected channels over HTTP: what takes two people, and how one acts alone."""
+"""Protected channels over HTTP: what needs two people, and how one person acts alone."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def pin_of(fleet: ServedFleet) -> str | None:
     return None if pin is None else str(pin["pinnedReleaseId"])
 
 
-def test_makes_a_request_of_a_promotion_and_the_last_approval_carries_it_out(
+def test_the_last_approval_carries_a_requested_promotion_out(
     fleet: ServedFleet,
 ) -> None:
     ann, bob = approver(fleet), approver(fleet)
@@ -78,7 +78,7 @@ def test_makes_a_request_of_a_promotion_and_the_last_approval_carries_it_out(
     assert moved["approvedBy"] == me, "the history says who approved it"
 
 
-def test_lets_nobody_approve_their_own_request(fleet: ServedFleet) -> None:
+def test_people_cannot_approve_their_own_request(fleet: ServedFleet) -> None:
     both = fleet.served.as_role(Role.RELEASE_MANAGER, Role.APPROVER)
     approver(fleet)
     protect(fleet)
@@ -111,7 +111,7 @@ def test_refuses_an_approval_of_another_digest(fleet: ServedFleet) -> None:
     assert (refused.status_code, refused.json()["code"]) == (409, "request_changed")
 
 
-def test_asks_for_the_permission_on_this_channel(fleet: ServedFleet) -> None:
+def test_an_approver_needs_the_permission_on_this_channel(fleet: ServedFleet) -> None:
     approver(fleet)
     elsewhere = fleet.served.as_role(Grant(Role.APPROVER, "channel:other"))
     protect(fleet)
@@ -134,7 +134,7 @@ def test_voids_a_request_when_the_pin_moved(fleet: ServedFleet) -> None:
     assert pin_of(fleet) == "web.1"
 
 
-def test_expires(fleet: ServedFleet) -> None:
+def test_an_old_request_expires(fleet: ServedFleet) -> None:
     ann = approver(fleet)
     protect(fleet, request_seconds=300)
     request = ask(fleet)
@@ -146,7 +146,7 @@ def test_expires(fleet: ServedFleet) -> None:
     assert ann.get(f"/v1/requests/{request['request_id']}").json()["state"] == "expired"
 
 
-def test_approves_what_cannot_run_now_and_runs_it_later(fleet: ServedFleet) -> None:
+def test_a_request_approved_during_a_hold_runs_later(fleet: ServedFleet) -> None:
     ann = approver(fleet)
     protect(fleet)
     request = ask(fleet)
@@ -163,7 +163,7 @@ def test_approves_what_cannot_run_now_and_runs_it_later(fleet: ServedFleet) -> N
     assert pin_of(fleet) == "web.1"
 
 
-def test_changes_the_policy_only_with_a_second_person(fleet: ServedFleet) -> None:
+def test_changing_the_policy_takes_two_people(fleet: ServedFleet) -> None:
     ann = approver(fleet)
     protect(fleet)
     etag = fleet.manager.get(HERE).headers["etag"]
@@ -178,7 +178,7 @@ def test_changes_the_policy_only_with_a_second_person(fleet: ServedFleet) -> Non
     assert fleet.viewer.get(HERE).json()["policy"].get("waves", []) == []
 
 
-def test_takes_one_person_to_stop_and_to_go_back(fleet: ServedFleet) -> None:
+def test_stopping_and_rolling_back_take_one_person(fleet: ServedFleet) -> None:
     ann = approver(fleet)
     protect(fleet)
     approve(ann, ask(fleet))
@@ -192,12 +192,12 @@ def test_takes_one_person_to_stop_and_to_go_back(fleet: ServedFleet) -> None:
     at_once = on_call.post(f"{HERE}/rollback", json={"reason": "bad", "now": True})
 
     assert [paused.status_code, aborted.status_code, held.status_code] == [200, 200, 200]
-    assert back.json()["code"] == "nothing_to_go_back_to"  # no request: only nothing succeeded yet
-    assert at_once.json()["code"] == "nothing_to_go_back_to", "an approval would not mend it"
+    assert back.json()["code"] == "nothing_to_go_back_to"  # nothing succeeded yet; no request
+    assert at_once.json()["code"] == "nothing_to_go_back_to", "an approval would not help"
     assert fleet.viewer.get("/v1/requests?state=waiting").json()["items"] == []
 
 
-def test_a_start_that_was_asked_for_is_kept_by_the_approval(fleet: ServedFleet) -> None:
+def test_an_approval_keeps_the_requested_start(fleet: ServedFleet) -> None:
     ann = approver(fleet)
     protect(fleet)
     start_at = (fleet.installation.clock() + timedelta(hours=2)).isoformat()
@@ -212,7 +212,7 @@ def test_a_start_that_was_asked_for_is_kept_by_the_approval(fleet: ServedFleet) 
     assert [item["gate"] for item in why["verdicts"] if not item["passed"]][:1] == ["start-at"]
 
 
-def test_goes_forward_again_to_what_was_left_only_with_a_second_person(fleet: ServedFleet) -> None:
+def test_promoting_a_rolled_back_release_again_takes_two_people(fleet: ServedFleet) -> None:
     fleet.promote()
     fleet.succeed()
     fleet.promote("web.2")
@@ -228,7 +228,7 @@ def test_goes_forward_again_to_what_was_left_only_with_a_second_person(fleet: Se
     assert pin_of(fleet) == "web.1"
 
 
-def test_loosens_the_protection_only_with_a_second_person(fleet: ServedFleet) -> None:
+def test_loosening_the_protection_takes_two_people(fleet: ServedFleet) -> None:
     ann = approver(fleet)
     approver(fleet)
     protect(fleet)
@@ -242,7 +242,7 @@ def test_loosens_the_protection_only_with_a_second_person(fleet: ServedFleet) ->
     assert approve(ann, none.json()).json()["state"] == "waiting"
 
 
-def test_protects_nothing_where_nobody_else_may_approve(fleet: ServedFleet) -> None:
+def test_protects_no_channel_without_enough_other_approvers(fleet: ServedFleet) -> None:
     alone = fleet.served.as_role(Role.RELEASE_MANAGER)
     found = len(fleet.installation.guard.approvers(CHANNEL))
 
@@ -251,7 +251,7 @@ def test_protects_nothing_where_nobody_else_may_approve(fleet: ServedFleet) -> N
     assert (refused.status_code, refused.json()["code"]) == (422, "nobody_else_approves")
 
 
-def test_acts_alone_with_break_glass_and_is_reviewed(fleet: ServedFleet) -> None:
+def test_break_glass_is_reviewed(fleet: ServedFleet) -> None:
     ann = approver(fleet)
     on_call = fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL, Role.APPROVER)
     protect(fleet)
@@ -272,7 +272,7 @@ def test_acts_alone_with_break_glass_and_is_reviewed(fleet: ServedFleet) -> None
     assert (reviewed.json()["state"], reviewed.json()["accepted"]) == ("reviewed", False)
 
 
-def test_allows_no_break_glass_where_the_channel_says_so(fleet: ServedFleet) -> None:
+def test_a_channel_can_forbid_break_glass(fleet: ServedFleet) -> None:
     approver(fleet)
     on_call = fleet.served.as_role(Role.RELEASE_MANAGER, Role.ON_CALL)
     protect(fleet, break_glass=False)
@@ -287,7 +287,7 @@ def test_allows_no_break_glass_where_the_channel_says_so(fleet: ServedFleet) -> 
     assert pin_of(fleet) is None
 
 
-def test_gives_a_repeat_the_same_request(fleet: ServedFleet) -> None:
+def test_a_repeat_gets_the_same_request(fleet: ServedFleet) -> None:
     approver(fleet)
     protect(fleet)
     key = {"idempotency-key": "one"}
@@ -300,7 +300,7 @@ def test_gives_a_repeat_the_same_request(fleet: ServedFleet) -> None:
     assert asked[0] == asked[1]
 
 
-def test_who_asks_again_in_other_words_is_told_of_the_request_that_is_open(
+def test_a_repeat_with_another_reason_gets_the_open_request(
     fleet: ServedFleet,
 ) -> None:
     approver(fleet)
@@ -342,7 +342,7 @@ def test_rejects_and_withdraws(fleet: ServedFleet) -> None:
     assert late.json()["code"] == "request_over"
 
 
-def test_says_how_a_rollback_now_needs_nobody_else(fleet: ServedFleet) -> None:
+def test_names_the_rollback_now_that_needs_no_second_person(fleet: ServedFleet) -> None:
     fleet.promote()
     fleet.succeed()
     fleet.promote("web.2")
@@ -363,7 +363,7 @@ def test_says_how_a_rollback_now_needs_nobody_else(fleet: ServedFleet) -> None:
     assert plain["says"].endswith("needs nobody else")
     assert plain["command"] == f"{command} --to web.1 --reason …"
     assert at_once["command"] == f"{command} --to web.1 --now --reason … --break-glass"
-    assert shown.get("alternatives", []) == [], "only the person who asks is told"
+    assert shown.get("alternatives", []) == [], "only the asker sees this"
     (only,) = forbidden.json()["alternatives"]
     assert "--break-glass" not in only["command"]
 
@@ -390,7 +390,7 @@ def test_warns_that_a_held_rollback_now_takes_a_second_person(fleet: ServedFleet
     assert hasten == f"tidegate channel rollback {CHANNEL} --to web.1 --now --reason …"
 
 
-def test_makes_no_request_of_what_no_approval_could_mend(fleet: ServedFleet) -> None:
+def test_makes_no_request_that_no_approval_could_help(fleet: ServedFleet) -> None:
     fleet.promote()
     fleet.dispatch()
     fleet.fail("web-01")
@@ -409,7 +409,7 @@ def test_makes_no_request_of_what_no_approval_could_mend(fleet: ServedFleet) -> 
     assert fleet.viewer.get("/v1/requests").json()["items"] == []
 
 
-def test_answers_the_same_question_with_the_open_request(fleet: ServedFleet) -> None:
+def test_the_same_change_gets_the_open_request(fleet: ServedFleet) -> None:
     ann = approver(fleet)
     protect(fleet)
     other = fleet.served.as_role(Role.RELEASE_MANAGER)
@@ -430,7 +430,7 @@ def status(who: httpx2.Client) -> dict[str, Any]:
     return found
 
 
-def test_status_names_a_request_to_who_may_approve_it_and_tells_others_that_it_waits(
+def test_status_names_a_request_to_approvers_and_shows_others_that_it_waits(
     fleet: ServedFleet,
 ) -> None:
     ann, bob = approver(fleet), approver(fleet)
@@ -472,7 +472,7 @@ def test_status_names_a_break_glass_to_its_reviewers(fleet: ServedFleet) -> None
     assert (own["is_well"], [one["kind"] for one in own["notices"]]) == (True, ["request"])
 
 
-def test_status_names_a_proposal_to_who_may_approve_it(fleet: ServedFleet) -> None:
+def test_status_names_a_proposal_to_its_approvers(fleet: ServedFleet) -> None:
     fleet.draft("v1", packageName="api")
     fleet.push("default.api.v1", a="1")
     assert fleet.step(fleet.author, "propose", "default.api.v1").status_code == 200
@@ -503,7 +503,7 @@ def test_status_shows_freezes_and_holds_without_an_alarm(fleet: ServedFleet) -> 
     assert [item["kind"] for item in later["notices"]] == ["hold"]
 
 
-def test_shows_an_approver_what_happened_here_and_what_holds_it(fleet: ServedFleet) -> None:
+def test_shows_an_approver_the_history_and_the_gates(fleet: ServedFleet) -> None:
     fleet.promote()
     fleet.succeed()
     fleet.promote("web.2")
@@ -524,7 +524,7 @@ def test_shows_an_approver_what_happened_here_and_what_holds_it(fleet: ServedFle
     assert hosts == "It reaches 2 hosts"
 
 
-def test_names_the_release_that_a_requested_rollback_takes(fleet: ServedFleet) -> None:
+def test_names_the_release_of_a_requested_rollback(fleet: ServedFleet) -> None:
     fleet.promote()
     fleet.succeed()
     fleet.promote("web.2")

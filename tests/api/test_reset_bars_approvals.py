@@ -1,4 +1,4 @@
-"""A password that somebody else reset approves nothing for a day."""
+"""A user whose password another person has reset cannot approve for a day."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def proposed(served: Served) -> tuple[People, str]:
 
 
 def reset(served: Served, user_id: str) -> None:
-    """The administrator resets the password, and somebody who has the code chooses another."""
+    """Let the administrator reset the password, and the holder of the code choose another one."""
     made = served.admin.post(f"/v1/users/{user_id}/reset-password")
     assert made.status_code == 200, made.text
     body = {"login": LOGIN, "code": made.json()["code"], "password": RESET}
@@ -79,7 +79,7 @@ def test_a_token_of_the_user_is_barred_too(served: Served) -> None:
     assert answer.json()["code"] == "approvals_barred"
 
 
-def test_it_ends_after_a_day(tmp_path: Path) -> None:
+def test_the_bar_ends_after_a_day(tmp_path: Path) -> None:
     clock = ManualClock(T0)
     with serving(tmp_path / "data", clock=clock) as served:
         people, user_id = proposed(served)

@@ -1,4 +1,4 @@
-"""Revisions found over HTTP by what they are, who drafted them, whose they are; and reaped so."""
+"""Revisions over HTTP: listed by state, author and owner, and cleaned up by owner."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_lists_by_author(people: People) -> None:
     assert names(author=author, lifecycle="Published") == [NAME]
     assert names(author=author, repository="nothing") == []
     assert names(author=author, package="default/theirs") == []
-    assert names(author=author[:-1]) == [], "the beginning of a name is nobody"
+    assert names(author=author[:-1]) == [], "a prefix of a name matches no user"
     assert people.viewer.get("/v1/revisions", params={"author": "a\x1fb"}).status_code == 400
 
 
@@ -103,7 +103,7 @@ def test_lists_by_owner(people: People) -> None:
     assert people.viewer.get("/v1/revisions", params={"owner": "edge"}).status_code == 400
 
 
-def test_reaps_what_is_open_in_the_name_of_an_owner_that_is_gone(people: People) -> None:
+def test_reaps_open_revisions_of_an_owner_that_is_gone(people: People) -> None:
     admin = people.served.admin
     owner = {"kind": "variant", "id": "edge"}
     people.draft(ownerReferences=[owner])

@@ -1,4 +1,4 @@
-"""Rollouts over HTTP: listed as stored, shown with their plan, told in order, steered."""
+"""Rollouts over HTTP: lists, plans, events in order, and commands."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_lists_rollouts_with_the_state_that_is_stored(fleet: ServedFleet) -> Non
 
 @pytest.mark.req("RO-13", **HTTP)
 @pytest.mark.parametrize("limit", [1, 3, 100])
-def test_tells_events_of_hosts_and_rollout_in_order_page_by_page(
+def test_lists_events_of_hosts_and_rollout_in_order_page_by_page(
     fleet: ServedFleet, limit: int
 ) -> None:
     fleet.sail()
@@ -85,7 +85,7 @@ def test_tells_events_of_hosts_and_rollout_in_order_page_by_page(
 
 
 @pytest.mark.req("RO-21", **HTTP)
-def test_shows_a_rollout_with_its_frozen_plan_and_finds_it_by_id_alone(fleet: ServedFleet) -> None:
+def test_shows_a_rollout_with_its_frozen_plan_by_its_id(fleet: ServedFleet) -> None:
     fleet.create()
     body = {"channel": CHANNEL, "release_id": "web.1", "display_name": "spring@cleaning"}
     opened = fleet.manager.post("/v1/rollouts", json=body)
@@ -192,7 +192,7 @@ def test_retries_a_reverted_rollout_and_lifts_its_quarantine(fleet: ServedFleet)
     assert fleet.installation.health.differences() == []
 
 
-def test_clears_by_waiving_or_giving_up(fleet: ServedFleet) -> None:
+def test_clears_by_waiving_or_abandoning(fleet: ServedFleet) -> None:
     fleet.sail()
     fleet.fail("web-01")
     clear = f"{URL}/clearance"
@@ -209,7 +209,7 @@ def test_clears_by_waiving_or_giving_up(fleet: ServedFleet) -> None:
     assert (over.status_code, over.json()["code"]) == (422, "invalid_transition")
 
 
-def test_goes_on_without_a_host_that_is_waived(fleet: ServedFleet) -> None:
+def test_continues_without_a_waived_host(fleet: ServedFleet) -> None:
     fleet.sail()
     fleet.fail("web-01")
 
@@ -222,7 +222,7 @@ def test_goes_on_without_a_host_that_is_waived(fleet: ServedFleet) -> None:
     assert cleared.json()["waves"][0]["left"] == 1
 
 
-def test_aborts_a_rollout_that_goes_and_takes_its_orders_back(fleet: ServedFleet) -> None:
+def test_aborts_a_running_rollout_and_withdraws_its_orders(fleet: ServedFleet) -> None:
     fleet.sail()
     order = fleet.agents["web-01"].order()
     assert order is not None
@@ -249,7 +249,7 @@ def test_aborts_a_rollout_that_goes_and_takes_its_orders_back(fleet: ServedFleet
     assert fleet.installation.health.differences() == []
 
 
-def test_promotes_again_what_was_aborted(fleet: ServedFleet) -> None:
+def test_promotes_an_aborted_release_again(fleet: ServedFleet) -> None:
     fleet.sail()
     fleet.operator.post(f"{URL}/abort", json={"reason": "not now"})
 
@@ -258,7 +258,7 @@ def test_promotes_again_what_was_aborted(fleet: ServedFleet) -> None:
     assert (again.status_code, again.json()["rollout_id"]) == (200, f"{ROLLOUT}~2"), again.text
 
 
-def test_answers_a_repeated_abort_of_what_stopped_as_the_first(fleet: ServedFleet) -> None:
+def test_a_repeated_abort_gets_the_first_response(fleet: ServedFleet) -> None:
     fleet.sail()
     fleet.fail("web-01")
     said: dict[str, Any] = {"json": {"reason": "another way"}, "headers": ONCE}
@@ -269,7 +269,7 @@ def test_answers_a_repeated_abort_of_what_stopped_as_the_first(fleet: ServedFlee
     assert [answer.json()["reason"] for answer in answers] == ["abandon: another way"] * 2
 
 
-def test_refuses_to_retry_what_did_not_stop(fleet: ServedFleet) -> None:
+def test_refuses_to_retry_a_rollout_that_did_not_halt(fleet: ServedFleet) -> None:
     fleet.sail()
 
     answer = fleet.operator.post(f"{URL}/retry", json={"reason": "x"})
@@ -279,7 +279,7 @@ def test_refuses_to_retry_what_did_not_stop(fleet: ServedFleet) -> None:
 
 
 @pytest.mark.req("OP-1", **HTTP)
-def test_shows_how_a_rollout_ended_and_by_what(fleet: ServedFleet) -> None:
+def test_shows_how_a_rollout_ended_and_why(fleet: ServedFleet) -> None:
     fleet.sail()
     shown = fleet.viewer.get(URL).json()
     assert (shown.get("outcome"), shown.get("outcome_at")) == (None, None)
@@ -368,7 +368,7 @@ def test_starts_no_rollout_before_the_time_of_its_promotion(fleet: ServedFleet) 
     assert fleet.agents["web-01"].order() is not None
 
 
-def test_goes_on_with_a_manual_wave_by_hand(fleet: ServedFleet) -> None:
+def test_starts_a_manual_wave_on_command(fleet: ServedFleet) -> None:
     fleet.sail(waves=[{"name": "all", "manual": True}])
     assert fleet.agents["web-01"].order() is None
     why = fleet.viewer.get(f"{URL}/explain").json()
@@ -381,7 +381,7 @@ def test_goes_on_with_a_manual_wave_by_hand(fleet: ServedFleet) -> None:
     assert fleet.agents["web-01"].order() is not None
 
 
-def test_a_soak_is_progress_and_no_alarm(fleet: ServedFleet) -> None:
+def test_a_soak_counts_as_progress(fleet: ServedFleet) -> None:
     fleet.sail()
     under_way = fleet.viewer.get(f"/v1/rollouts/{ROLLOUT}").json()
     agent = fleet.agents["web-01"]
@@ -402,7 +402,7 @@ def test_a_soak_is_progress_and_no_alarm(fleet: ServedFleet) -> None:
     assert status["channels"][0]["progress"] == progress
 
 
-def test_a_wave_that_waits_for_a_person_is_an_alarm(fleet: ServedFleet) -> None:
+def test_a_wave_that_waits_for_a_person_needs_attention(fleet: ServedFleet) -> None:
     fleet.sail(waves=[WAVES[0], {**WAVES[1], "manual": True}])
     fleet.converge("web-01")
     fleet.dispatch(thorough=True)
@@ -415,7 +415,7 @@ def test_a_wave_that_waits_for_a_person_is_an_alarm(fleet: ServedFleet) -> None:
     assert "wave all waits for an operator to continue it" in item["says"]
 
 
-def test_an_edge_is_an_alarm_only_where_nothing_opens_it(fleet: ServedFleet) -> None:
+def test_an_edge_needs_attention_only_if_nothing_will_open_it(fleet: ServedFleet) -> None:
     fleet.create()
     late = {
         "channel": "late",

@@ -1,4 +1,4 @@
-"""Every route against every kind of client: what no role allows is refused, wherever it is."""
+"""Every route against every kind of client: what no role allows is refused on every scope."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ SCHEMAS: dict[str, Any] = document(ROUTES, "1.0")["components"]["schemas"]
 
 
 def sent(client: httpx2.Client, route: Route) -> httpx2.Response:
-    """A request of the route's own form, about things that do not exist."""
+    """Send a request of the route's form about things that do not exist."""
     path = route.path.replace("...}", "}")
     for name in route.parameters:
         path = path.replace(f"{{{name}}}", SAMPLES.get(name, "sample"))
     headers = {"if-match": '"1"'} if route.is_write else {}
     if route.permission is AGENT:
-        headers["tidegate-protocol"] = "2"  # else its form is refused before its sender
+        headers["tidegate-protocol"] = "2"  # else the form is refused first
     content = None
     if route.takes_body:
         headers["content-type"] = route.content.value
@@ -51,7 +51,7 @@ def sent(client: httpx2.Client, route: Route) -> httpx2.Response:
 
 
 def code(answer: httpx2.Response) -> str | None:
-    """The code of a problem; pages for people have none."""
+    """The code of a problem; None for pages."""
     is_problem = answer.headers.get("content-type") == "application/problem+json"
     return answer.json()["code"] if is_problem else None
 
@@ -64,7 +64,7 @@ def allowed(route: Route, role: Role) -> bool:
 
 
 @pytest.mark.parametrize("role", Role)
-def test_lets_a_role_do_what_its_verbs_cover_and_nothing_else(shared: Served, role: Role) -> None:
+def test_a_role_may_do_what_its_verbs_cover_and_nothing_else(shared: Served, role: Role) -> None:
     client = shared.as_role(role)
 
     refused = {route.name: sent(client, route).status_code in (401, 403) for route in ROUTES}
@@ -76,8 +76,8 @@ def test_lets_a_role_do_what_its_verbs_cover_and_nothing_else(shared: Served, ro
 
 
 @pytest.mark.parametrize("role", Role)
-def test_reaches_every_route_that_a_role_covers(shared: Served, role: Role) -> None:
-    """No route asks for more than it declares: with the role it is 2xx, or fails for its input."""
+def test_a_role_reaches_every_route_that_it_covers(shared: Served, role: Role) -> None:
+    """No route needs more than it declares: with the role it succeeds or fails for its input."""
     client = shared.as_role(role)
 
     codes = {
@@ -94,7 +94,7 @@ def test_reaches_every_route_that_a_role_covers(shared: Served, role: Role) -> N
     "credential",
     ["none", "unknown", "malformed", "revoked", "disabled", "basic", "query"],
 )
-def test_gives_nothing_to_who_is_not_known(shared: Served, credential: str) -> None:
+def test_refuses_clients_without_a_valid_credential(shared: Served, credential: str) -> None:
     client = shared.client()
     query = ""
     match credential:
@@ -128,8 +128,8 @@ def test_gives_nothing_to_who_is_not_known(shared: Served, credential: str) -> N
 
 
 @pytest.mark.parametrize("scope", ELSEWHERE)
-def test_keeps_a_scoped_role_to_its_scope(shared: Served, scope: str) -> None:
-    """With every role, but elsewhere: routes about one thing are refused, lists show nothing."""
+def test_a_scoped_role_works_only_on_its_scope(shared: Served, scope: str) -> None:
+    """With every role on another scope, routes about one thing are refused and lists are empty."""
     client = shared.as_role(*(Grant(role, scope) for role in Role))
 
     for route in ROUTES:
@@ -148,7 +148,7 @@ def test_cannot_register_a_route_without_a_permission() -> None:
         Route("GET", "/v1/anything", ROUTES[0].handler, None)  # type: ignore[arg-type]
 
 
-def test_lets_a_token_do_no_more_than_its_owner_may_at_that_moment(shared: Served) -> None:
+def test_a_token_may_do_no_more_than_its_owner_may_now(shared: Served) -> None:
     user_id = shared.user(Grant(Role.VIEWER), Grant(Role.SECURITY_ADMIN))
     wide = shared.client(shared.token(user_id, (Grant(Role.AUTHOR), Grant(Role.SECURITY_ADMIN))))
     narrow = shared.client(shared.token(user_id, (Grant(Role.VIEWER),)))
@@ -162,7 +162,7 @@ def test_lets_a_token_do_no_more_than_its_owner_may_at_that_moment(shared: Serve
     assert wide.get("/v1/users").status_code == 403
 
 
-def test_makes_of_a_narrowed_token_no_wider_one(shared: Served) -> None:
+def test_a_narrowed_token_makes_no_wider_one(shared: Served) -> None:
     user_id = shared.user(Grant(Role.VIEWER), Grant(Role.AUDITOR))
     narrow = shared.client(shared.token(user_id, (Grant(Role.VIEWER),)))
 
@@ -204,13 +204,13 @@ QUERY = {"/plan/forecast": f"?channel={CHANNEL}"}
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFleet]:
-    """A server with pages and something on each of them: a rollout under way, an unsent intent."""
+    """A server with data on every page: a rollout in progress and an unsent intent."""
     with serve_fleet(tmp_path_factory.mktemp("house") / "data", (*ROUTES, *PAGES)) as fleet:
         fleet.sail()
         yield fleet
 
 
-# Where a field of the same name means something else.
+# Fields that mean something else in these forms.
 FORMS: dict[str, dict[str, str]] = {
     "/approvals/approve": {"hosts": "2"},
     "/approvals/run": {"hosts": "2"},
@@ -218,7 +218,7 @@ FORMS: dict[str, dict[str, str]] = {
 
 
 def visited(client: httpx2.Client, route: Route) -> tuple[int, str]:
-    """A page, or what its form asks for with all that the form has; status and text."""
+    """Load a page, or send its form with all fields; return the status and text."""
     path = route.path.replace("...}", "}")
     for name in route.parameters:
         path = path.replace(f"{{{name}}}", {**SAMPLES, "index": "0"}.get(name, "sample"))
@@ -234,9 +234,7 @@ def visited(client: httpx2.Client, route: Route) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("role", Role)
-def test_shows_a_role_the_pages_that_its_verbs_cover_and_takes_no_other_form(
-    fleet: ServedFleet, role: Role
-) -> None:
+def test_shows_a_role_its_pages_and_accepts_only_its_forms(fleet: ServedFleet, role: Role) -> None:
     client = fleet.served.as_role(role)
     head = fleet.installation.log.head()
     forbidden = [route for route in PAGES if not allowed(route, role)]
@@ -245,11 +243,11 @@ def test_shows_a_role_the_pages_that_its_verbs_cover_and_takes_no_other_form(
 
     assert {name: status for name, status in found.items() if status not in (400, 403)} == {}
     shown = [name for name, status in found.items() if status == 403]
-    assert len(shown) >= len(forbidden) * 2 // 3  # most are refused for who asks, not for the form
+    assert len(shown) >= len(forbidden) * 2 // 3  # most are refused for their sender
     assert fleet.installation.log.head() == head
 
 
-def test_shows_nobody_anything_but_the_door(fleet: ServedFleet) -> None:
+def test_shows_anonymous_visitors_only_the_sign_in_page(fleet: ServedFleet) -> None:
     client = fleet.served.client()
 
     found = {
@@ -261,7 +259,7 @@ def test_shows_nobody_anything_but_the_door(fleet: ServedFleet) -> None:
 
 
 @pytest.mark.parametrize("scope", ELSEWHERE)
-def test_shows_of_other_scopes_nothing_on_any_page(fleet: ServedFleet, scope: str) -> None:
+def test_shows_nothing_of_other_scopes_on_any_page(fleet: ServedFleet, scope: str) -> None:
     everyone = fleet.served.as_role(*Role)
     client = fleet.served.as_role(*(Grant(role, scope) for role in Role))
     head = fleet.installation.log.head()
@@ -280,5 +278,5 @@ def test_shows_of_other_scopes_nothing_on_any_page(fleet: ServedFleet, scope: st
 
     assert told == set()
     seen = [route.name for route in lists if CHANNEL in visited(everyone, route)[1]]
-    assert len(seen) >= 4  # who may sees it there
+    assert len(seen) >= 4  # a user with permission sees it there
     assert fleet.installation.log.head() == head

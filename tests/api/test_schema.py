@@ -1,4 +1,4 @@
-"""The OpenAPI document: valid, complete, and true of the running server."""
+"""The OpenAPI document is valid, complete, and correct about the running server."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from tidegate.web import application
 from tidegate.web.routing import AGENT, Route
 
 CASES = more(8, long=50)  # generated requests to each operation
-AGENT_CASES = more(25, long=50)  # bodies of agents are rarely right by chance
+AGENT_CASES = more(25, long=50)  # random bodies for agents are rarely valid
 PARTS = 6
 SHOWN = [route for route in ROUTES if not route.is_page]  # pages are for people
 SECONDS_MAX = 280
 ANSWER_SECONDS_MAX = 60
-# Tables of characters, which the tool would make anew in each directory that it is started in.
+# Tables of characters, which the tool would otherwise build again in each start directory.
 TABLES = Path(__file__).parents[2] / ".hypothesis"
-# A request that the schema allows may still meet a rule (409, 422) or nothing at all (404), so
-# acceptance of valid data is no promise; everything else that the tool knows is checked.
+# A request that the schema allows may still break a rule (409, 422) or find nothing (404), so
+# acceptance of valid data is not promised; all other checks of the tool run.
 NOT_PROMISED = "positive_data_acceptance"
 
 
 def parts() -> list[tuple[str, ...]]:
-    """The operations in parts of about as many; what agents do needs more than a token."""
+    """The operations in parts of similar size; agent operations need more than a token."""
     names = [route.operation for route in SHOWN if route.permission is not AGENT]
     return [tuple(names[number::PARTS]) for number in range(PARTS)]
 
@@ -65,7 +65,7 @@ def test_names_every_route_once() -> None:
     assert len(set(operations)) == len(SHOWN)
 
 
-def test_is_served_as_it_is_derived(shared: Served) -> None:
+def test_is_served_as_it_is_generated(shared: Served) -> None:
     answer = shared.client().get("/v1/openapi.json")
 
     assert answer.json() == document(ROUTES, __version__)
@@ -75,13 +75,13 @@ def test_is_served_as_it_is_derived(shared: Served) -> None:
 def test_is_true_of_the_running_server(
     served: Served, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operations: tuple[str, ...]
 ) -> None:
-    """Generated requests to every operation, with a token that may everything.
+    """Generated requests to every operation, with a token that may do everything.
 
-    Each part has a server of its own: they find users in lists, and disable them.
+    Each part has a server of its own, because the requests find users in lists and disable them.
     """
     monkeypatch.setattr(
         application, "MIN_POSITION_SECONDS_MAX", 0.02
-    )  # nobody comes to what is made up
+    )  # no commit ever reaches a generated position
     token = served.everything().headers["authorization"]
     command = [
         *(sys.executable, "-m", "schemathesis.cli", "run", f"{served.url}/v1/openapi.json"),
@@ -109,13 +109,13 @@ def test_is_true_of_the_running_server(
 # ── what agents do ────────────────────────────────────────────────────────────────────────────────
 
 load_all_checks()
-# A request that is sent again without its MAC has another test (tests/api/test_agents.py).
+# Requests without their MAC have another test (tests/api/test_agents.py).
 EXCLUDED = [positive_data_acceptance, ignored_auth]
 AGENTS = [route for route in SHOWN if route.permission is AGENT]
 
 
 class Signed(AuthBase):
-    """Signs what is sent as the agent of a host does, over the bytes that go out."""
+    """Signs each request as the host's agent does, over the bytes that are sent."""
 
     def __init__(self, agent: WireAgent) -> None:
         self._agent = agent
@@ -138,7 +138,7 @@ class Signed(AuthBase):
 
 
 def told(value: Any, real: dict[str, str]) -> Any:
-    """What was made up, with the names of what is there."""
+    """Replace generated names by names that exist."""
     if isinstance(value, dict):
         return {
             name: real[name] if name in real else told(item, real) for name, item in value.items()
@@ -148,15 +148,15 @@ def told(value: Any, real: dict[str, str]) -> Any:
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFleet]:
-    """A rollout under way, so that agents have something to say."""
+    """A rollout in progress, so that agents have something to report."""
     with serve_fleet(tmp_path_factory.mktemp("crew") / "data") as fleet:
         fleet.sail()
         yield fleet
 
 
 @pytest.mark.parametrize("route", AGENTS, ids=lambda route: route.operation)
-def test_is_true_of_what_agents_are_answered(fleet: ServedFleet, route: Route) -> None:
-    """Generated requests, each with the MAC of an enrolled host: they get behind the door."""
+def test_is_true_of_responses_to_agents(fleet: ServedFleet, route: Route) -> None:
+    """Generated requests with the MAC of an enrolled host, so that they pass authentication."""
     schema = schemathesis.openapi.from_dict(document(ROUTES, "1.0"))
     operation = schema[route.path][route.method]
     agent = fleet.agents["web-01"]
@@ -177,19 +177,19 @@ def test_is_true_of_what_agents_are_answered(fleet: ServedFleet, route: Route) -
     )
     @given(case=operation.as_strategy(), known=booleans())
     def run(case: schemathesis.Case, known: bool) -> None:
-        case.query.pop("wait", None)  # who waits for an order waits long
+        case.query.pop("wait", None)  # a request that waits for an order takes long
         if known:
             case.path_parameters = told(case.path_parameters, real)
             case.body = told(case.body, real)
         found = case.call(base_url=fleet.served.url, auth=signed, timeout=ANSWER_SECONDS_MAX)
         behind.append(found.status_code)
-        # A request that was made up to be wrong may be right with real names in it.
+        # A request generated as invalid may become valid with real names.
         case.validate_response(found, excluded_checks=[*EXCLUDED, negative_data_rejection])
 
     run()
 
     assert len(behind) >= AGENT_CASES
-    # A file is found by its hash and a report is taken by its machine: neither is made up.
+    # A file needs a real hash, and a report a real state: neither is generated.
     if "sha256" not in route.parameters and route.operation != "agent.report":
         assert any(status < 300 for status in behind)
     assert not [status for status in behind if status in (401, 403) or status >= 500]

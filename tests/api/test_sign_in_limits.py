@@ -1,4 +1,4 @@
-"""Failed sign-ins are counted per name and address, so that nobody locks another person out."""
+"""Failed sign-ins are counted per name and address, so that nobody can lock out another user."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ATTACKER, OWNER = "203.0.113.9", "198.51.100.7"
 
 @pytest.fixture
 def proxied(tmp_path: Path) -> Iterator[Served]:
-    """A server behind a proxy on loopback, which names the client."""
+    """A server behind a proxy on loopback, which passes the client's address on."""
     with serving(tmp_path / "data", sign_ins_per_minute=LIMIT, behind_proxy=True) as served:
         assert served.admin.post("/v1/users", json=person()).status_code == 201
         yield served
@@ -31,14 +31,14 @@ def sign_in(served: Served, address: str, login: str, password: str) -> httpx2.R
     )
 
 
-def test_nobody_locks_a_known_name_out_from_another_address(proxied: Served) -> None:
+def test_guesses_from_one_address_do_not_lock_a_user_out_at_another(proxied: Served) -> None:
     guesses = [sign_in(proxied, ATTACKER, LOGIN, "wrong").status_code for _ in range(LIMIT + 2)]
 
     assert guesses == [403] * LIMIT + [429] * 2
     assert sign_in(proxied, OWNER, LOGIN, PASSWORD).status_code == 201
 
 
-def test_a_guesser_locks_nobody_else_behind_the_same_address_out(proxied: Served) -> None:
+def test_guesses_for_one_name_do_not_lock_out_others_at_the_address(proxied: Served) -> None:
     for _ in range(LIMIT + 2):
         sign_in(proxied, ATTACKER, "somebody-else", "wrong")
 
@@ -53,7 +53,7 @@ def test_the_case_of_a_name_does_not_matter(proxied: Served) -> None:
     assert answers == [403] * LIMIT + [429]
 
 
-def test_signing_in_rightly_uses_no_attempt_up(proxied: Served) -> None:
+def test_a_successful_sign_in_uses_up_no_attempt(proxied: Served) -> None:
     answers = {sign_in(proxied, OWNER, LOGIN, PASSWORD).status_code for _ in range(LIMIT * 3)}
 
     assert answers == {201}

@@ -1,4 +1,4 @@
-"""A rollout is simulated over HTTP with the channel's own plan, in the shape the CLI shows."""
+"""A rollout is simulated over HTTP with the channel's own plan, in the format of the CLI."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
         yield fleet
 
 
-def test_tells_how_a_rollout_would_go_and_changes_nothing(fleet: ServedFleet) -> None:
+def test_simulates_a_rollout_and_changes_nothing(fleet: ServedFleet) -> None:
     before = fleet.installation.log.head()
 
     found = fleet.viewer.post(URL, json=ASKED)
@@ -37,7 +37,7 @@ def test_tells_how_a_rollout_would_go_and_changes_nothing(fleet: ServedFleet) ->
     assert fleet.viewer.post(URL, json=ASKED).json() == told
 
 
-def test_plays_hosts_that_fail_and_several_seeds(fleet: ServedFleet) -> None:
+def test_simulates_failing_hosts_and_several_seeds(fleet: ServedFleet) -> None:
     told = fleet.viewer.post(
         URL, json={**ASKED, "failing": [HOSTS[0]], "runs": 2, "seed": 9}
     ).json()
@@ -61,13 +61,13 @@ def test_plays_hosts_that_fail_and_several_seeds(fleet: ServedFleet) -> None:
         ({"start_at": "2026-12-24T02:00:00"}, 400),
     ],
 )
-def test_refuses_what_cannot_be_played(
+def test_refuses_invalid_simulations(
     fleet: ServedFleet, asked: dict[str, Any], status: int
 ) -> None:
     assert fleet.viewer.post(URL, json={**ASKED, **asked}).status_code == status
 
 
-def test_a_start_that_is_asked_for_is_waited_for(fleet: ServedFleet) -> None:
+def test_waits_for_a_requested_start(fleet: ServedFleet) -> None:
     at_once = fleet.viewer.post(URL, json=ASKED).json()
     start = (fleet.clock() + timedelta(hours=3)).isoformat()
 

@@ -1,4 +1,4 @@
-"""A server as an operator starts it: a process, its data directory, its first words, its end."""
+"""A server as an operator starts it: the process, its data directory, its first output, its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tidegate.config import InvalidSetting, Settings
 PERSON = {"login": "ada", "name": "Ada", "password": "a long password"}
 
 
-def test_starts_with_a_code_serves_and_ends_in_good_order(tmp_path: Path) -> None:
+def test_starts_with_a_code_and_stops_gracefully(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with start_server(data) as server:
         code = re.search(r"one-time code (\S+)", server.said())
@@ -58,7 +58,7 @@ def test_logs_a_line_of_json_per_request(tmp_path: Path) -> None:
     assert line["ms"] >= 0
 
 
-def test_loses_nothing_that_it_acknowledged_when_it_is_killed(tmp_path: Path) -> None:
+def test_loses_nothing_acknowledged_when_it_is_killed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with start_server(data) as server:
         code = re.search(r"one-time code (\S+)", server.said())
@@ -87,7 +87,7 @@ def test_refuses_a_data_directory_that_others_can_read(tmp_path: Path) -> None:
     assert process.said().strip() == "store_refused: data can be read by others; chmod 0700 it"
 
 
-def test_refuses_a_data_directory_that_cannot_be_made(tmp_path: Path) -> None:
+def test_refuses_a_data_directory_that_cannot_be_created(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.touch()
 
@@ -97,7 +97,7 @@ def test_refuses_a_data_directory_that_cannot_be_made(tmp_path: Path) -> None:
     assert process.said().strip() == f"store_refused: {data} cannot be made: File exists"
 
 
-def test_serves_a_data_directory_once(tmp_path: Path) -> None:
+def test_only_one_server_uses_a_data_directory(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with start_server(data):
         second = Process(data)
@@ -117,9 +117,7 @@ def test_serves_a_data_directory_once(tmp_path: Path) -> None:
         (["serve", "--data", "x", "--config", "nowhere.toml"], "cannot be read"),
     ],
 )
-def test_says_in_one_line_what_is_wrong_with_its_settings(
-    tmp_path: Path, flags: list[str], says: str
-) -> None:
+def test_reports_wrong_settings_in_one_line(tmp_path: Path, flags: list[str], says: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-m", "tidegate.main", *flags],
         capture_output=True,
@@ -135,7 +133,7 @@ def test_says_in_one_line_what_is_wrong_with_its_settings(
     assert len(ran.stderr.strip().splitlines()) == 1
 
 
-def test_takes_settings_from_file_environment_and_flags_in_this_order(tmp_path: Path) -> None:
+def test_flags_override_the_environment_which_overrides_the_file(tmp_path: Path) -> None:
     file = tmp_path / "tidegate.toml"
     file.write_text('data = "from file"\nport = 1\nthreads = 3\n')
     environ = {"TIDEGATE_PORT": "2", "TIDEGATE_BEHIND_PROXY": "true"}

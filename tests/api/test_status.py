@@ -1,4 +1,4 @@
-"""What ``tidegate status`` says of a rollout that a freeze, a window or a hold keeps waiting."""
+"""What ``tidegate status`` shows of a rollout that waits for a freeze, a window or a hold."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def status(who: httpx2.Client) -> dict[str, Any]:
 
 
 def roll_back_behind_a_freeze(fleet: ServedFleet, **freeze: Any) -> dict[str, Any]:
-    """web.2 succeeded after web.1, a freeze began, and web.1 is to come back."""
+    """web.2 succeeded after web.1; during a freeze, web.2 is rolled back to web.1."""
     for release in ("web.1", "web.2"):
         fleet.promote(release)
         fleet.succeed()
@@ -42,7 +42,7 @@ def roll_back_behind_a_freeze(fleet: ServedFleet, **freeze: Any) -> dict[str, An
     return found
 
 
-def test_status_says_that_a_rollback_behind_a_freeze_needs_a_person(fleet: ServedFleet) -> None:
+def test_a_rollback_that_waits_for_a_freeze_needs_attention(fleet: ServedFleet) -> None:
     until = (fleet.clock() + timedelta(days=9)).isoformat()
     roll_back_behind_a_freeze(fleet, until=until)
 
@@ -59,7 +59,9 @@ def test_status_says_that_a_rollback_behind_a_freeze_needs_a_person(fleet: Serve
     assert found["channels"][0]["is_frozen"] is True
 
 
-def test_status_notes_a_promotion_behind_a_freeze_of_every_channel(fleet: ServedFleet) -> None:
+def test_status_shows_a_promotion_that_waits_for_a_freeze_of_every_channel(
+    fleet: ServedFleet,
+) -> None:
     body = {"reason": "holidays", "freeze_id": "xmas"}
     assert fleet.operator.post("/v1/freezes", json=body).status_code == 201
     fleet.promote()
@@ -86,7 +88,7 @@ def test_status_does_not_say_that_an_emergency_rollback_waits_for_a_freeze(
     assert (found["is_well"], found["channels"][0]["is_frozen"]) == (True, False)
 
 
-def test_status_says_that_a_rollback_behind_a_window_needs_a_person(fleet: ServedFleet) -> None:
+def test_a_rollback_that_waits_for_a_window_needs_attention(fleet: ServedFleet) -> None:
     for release in ("web.1", "web.2"):
         fleet.promote(release)
         fleet.succeed()
@@ -112,10 +114,10 @@ def test_status_says_that_a_rollback_behind_a_window_needs_a_person(fleet: Serve
     assert item["next"] == f"tidegate channel rollback {CHANNEL} --to web.1 --now --reason …"
 
 
-# ── what a dry run of a rollback says ─────────────────────────────────────────────────────────────
+# ── what a dry run of a rollback shows ────────────────────────────────────────────────────────────
 
 
-def test_a_dry_run_says_what_holds_a_rollback_and_what_one_at_once_passes(
+def test_a_dry_run_shows_what_delays_a_rollback_and_what_now_bypasses(
     fleet: ServedFleet,
 ) -> None:
     for release in ("web.1", "web.2"):

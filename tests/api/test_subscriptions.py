@@ -1,4 +1,4 @@
-"""Subscriptions over HTTP: form, secrets that are shown once, versions, what each may see."""
+"""Subscriptions over HTTP: form, secrets that are shown once, versions, permissions."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def created(notified: NotifiedFleet, name: str = "ops", **members: Any) -> httpx
     return notified.fleet.operator.post("/v1/subscriptions", json=body)
 
 
-def test_shows_the_secret_of_a_webhook_once_and_its_address_never(
+def test_shows_a_webhooks_secret_once_and_its_address_never(
     notified: NotifiedFleet,
 ) -> None:
     answer = created(notified)
@@ -106,7 +106,7 @@ def test_two_edits_at_once_leave_an_address_that_can_be_opened(notified: Notifie
     assert installation.addresses.open(row.address_id).secret
 
 
-def test_an_edit_changes_what_it_names_on_the_version_that_was_seen(
+def test_an_edit_changes_only_what_it_names_at_the_version_that_was_read(
     notified: NotifiedFleet,
 ) -> None:
     version = created(notified, events=["rollout.halted"]).json()["version"]
@@ -123,7 +123,7 @@ def test_an_edit_changes_what_it_names_on_the_version_that_was_seen(
     assert rotated.json()["secret"].startswith("whsec_")
 
 
-def test_refuses_what_cannot_work_with_a_sentence(notified: NotifiedFleet) -> None:
+def test_explains_why_it_refuses_an_invalid_subscription(notified: NotifiedFleet) -> None:
     unknown = created(notified, events=["rollout.exploded"])
     scope = created(notified, scopes=["planet:earth"])
     name = created(notified, name="Ops!")
@@ -134,7 +134,7 @@ def test_refuses_what_cannot_work_with_a_sentence(notified: NotifiedFleet) -> No
     assert "small letters" in name.json()["detail"]
 
 
-def test_shows_what_waits_and_what_died(notified: NotifiedFleet) -> None:
+def test_shows_waiting_and_dead_messages(notified: NotifiedFleet) -> None:
     created(notified)
     notified.receiver.answer = always(400)
     holds(notified, 2)
@@ -152,7 +152,7 @@ def test_shows_what_waits_and_what_died(notified: NotifiedFleet) -> None:
     assert 'tidegate_notify_oldest_seconds{target="ops"}' in text
 
 
-def test_lists_those_of_scopes_that_one_may_read(notified: NotifiedFleet) -> None:
+def test_lists_only_subscriptions_that_the_caller_may_read(notified: NotifiedFleet) -> None:
     notified.fleet.create()
     created(notified, "all")
     created(notified, "mine", scopes=[f"channel:{CHANNEL}", "channel:other"])
@@ -166,7 +166,7 @@ def test_lists_those_of_scopes_that_one_may_read(notified: NotifiedFleet) -> Non
     assert reader.get("/v1/subscriptions/theirs").json()["code"] == "missing_permission"
 
 
-def test_a_test_message_says_what_the_receiver_answered(notified: NotifiedFleet) -> None:
+def test_a_test_message_returns_the_receivers_response(notified: NotifiedFleet) -> None:
     created(notified)
     good = notified.fleet.operator.post("/v1/subscriptions/ops/test")
     notified.receiver.answer = always(500)
@@ -176,7 +176,7 @@ def test_a_test_message_says_what_the_receiver_answered(notified: NotifiedFleet)
     assert bad.json() == {"name": "ops", "ok": False, "detail": "status 500"}
 
 
-def test_the_settings_page_says_whether_messages_get_through(notified: NotifiedFleet) -> None:
+def test_the_settings_page_shows_whether_messages_arrive(notified: NotifiedFleet) -> None:
     created(notified, events=["channel.held"], scopes=[f"channel:{CHANNEL}"])
     notified.receiver.answer = always(503)
     holds(notified, 1)

@@ -1,4 +1,4 @@
-"""Targets over HTTP: shown without their secrets, and tried without giving them work."""
+"""Targets over HTTP: shown without their secrets, and tested without a real intent."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def secret_file(tmp_path: Path) -> str:
     return str(file)
 
 
-def test_shows_where_work_goes_and_no_secret_of_it(tmp_path: Path, secret_file: str) -> None:
+def test_shows_where_intents_go_without_secrets(tmp_path: Path, secret_file: str) -> None:
     (tmp_path / "effects").mkdir()
     targets = {
         "notify": TargetSetting(
@@ -51,9 +51,7 @@ def test_shows_where_work_goes_and_no_secret_of_it(tmp_path: Path, secret_file: 
     assert "webhook-secret" not in shown.text
 
 
-def test_sends_a_receiver_a_signed_event_that_asks_for_nothing(
-    tmp_path: Path, secret_file: str
-) -> None:
+def test_sends_a_receiver_a_signed_test_event(tmp_path: Path, secret_file: str) -> None:
     with serve_webhooks() as receiver:
         said: dict[str, Any] = {"allowed": (receiver.place,), "secret_file": secret_file}
         url = f"http://{receiver.place}/hooks"
@@ -79,7 +77,7 @@ def test_sends_a_receiver_a_signed_event_that_asks_for_nothing(
     assert "data" not in event
 
 
-def test_looks_for_a_program_without_running_it_and_leaves_no_file(tmp_path: Path) -> None:
+def test_checks_that_a_program_exists_without_running_it(tmp_path: Path) -> None:
     ran, effects = tmp_path / "ran", tmp_path / "effects"
     effects.mkdir()
     touching = ("-c", f"open({str(ran)!r}, 'w')")

@@ -1,4 +1,4 @@
-"""Files on their way in: raw, in pieces, compared while they arrive, and owned by who sent them."""
+"""Uploads of files: raw, in chunks, compared while they arrive, and owned by their sender."""
 
 from __future__ import annotations
 
@@ -43,11 +43,11 @@ def push(people: People, name: str, *files: dict[str, Any]) -> httpx2.Response:
 
 
 def incoming(served: Served) -> list[Path]:
-    """What lies in temporary storage."""
+    """The files in temporary storage."""
     return [*Path(served.installation.settings.data, "blobs", "incoming").iterdir()]
 
 
-def test_stores_raw_bytes_that_a_revision_then_names(people: People) -> None:
+def test_stores_raw_bytes_that_a_revision_names_later(people: People) -> None:
     people.draft()
 
     stored = put(people.author)
@@ -63,7 +63,7 @@ def test_stores_raw_bytes_that_a_revision_then_names(people: People) -> None:
     assert incoming(people.served) == []
 
 
-def test_takes_bytes_whose_number_nobody_announced(people: People) -> None:
+def test_accepts_a_body_without_a_length(people: People) -> None:
     def pieces() -> Iterator[bytes]:
         for start in range(0, len(BODY), 10_000):
             yield BODY[start : start + 10_000]
@@ -72,7 +72,7 @@ def test_takes_bytes_whose_number_nobody_announced(people: People) -> None:
     assert put(people.author, b"", sha256(b"").hexdigest()).json()["bytes"] == 0
 
 
-def test_a_draft_takes_uploads_as_its_first_files(people: People) -> None:
+def test_a_draft_accepts_uploads_as_its_first_files(people: People) -> None:
     stored = put(people.author).json()
 
     drafted = people.draft(
@@ -82,7 +82,7 @@ def test_a_draft_takes_uploads_as_its_first_files(people: People) -> None:
     assert drafted.json()["status"]["content"]["total_bytes"] == len(BODY)
 
 
-def test_stores_nothing_that_is_not_what_was_announced(people: People) -> None:
+def test_stores_nothing_that_differs_from_the_announced_hash(people: People) -> None:
     other = put(people.author, BODY + b"x")
 
     assert (other.status_code, other.json()["code"]) == (400, "upload_mismatch")
@@ -91,7 +91,7 @@ def test_stores_nothing_that_is_not_what_was_announced(people: People) -> None:
     assert not people.served.installation.blobs.exists(f"sha256:{sha256(BODY + b'x').hexdigest()}")
 
 
-def test_a_receipt_is_good_for_its_user_and_repository_alone(people: People) -> None:
+def test_a_receipt_is_valid_for_its_user_and_repository_only(people: People) -> None:
     served = people.served
     people.draft("v2")
     name = "default.web.v2"
@@ -134,7 +134,7 @@ def test_names_a_file_that_has_an_upload_and_other_bytes(people: People) -> None
         (Role.AUTHOR, "default", "xyz", 400),
     ],
 )
-def test_asks_who_and_where_before_it_takes_a_byte(
+def test_checks_the_user_and_the_repository_before_it_reads_a_byte(
     people: People, role: Role, repository: str, hashed: str, status: int
 ) -> None:
     answer = put(people.served.as_role(role), BODY, hashed, repository)
@@ -143,13 +143,13 @@ def test_asks_who_and_where_before_it_takes_a_byte(
     assert incoming(people.served) == []
 
 
-def test_takes_raw_bytes_alone(people: People) -> None:
+def test_accepts_only_raw_bytes(people: People) -> None:
     answer = people.author.put(f"/v1/repositories/default/uploads/{HASH}", json={"a": 1})
 
     assert (answer.status_code, answer.json()["code"]) == (415, "unsupported_media_type")
 
 
-def test_cleans_up_after_a_client_that_goes_away(people: People) -> None:
+def test_cleans_up_after_a_client_that_disconnects(people: People) -> None:
     served = people.served
     token = people.author.headers["authorization"]
     host, port = served.url.removeprefix("http://").split(":")
@@ -171,7 +171,7 @@ def until(is_so: Any) -> None:
         if is_so():
             return
         time.sleep(0.02)
-    raise AssertionError("it did not happen")
+    raise AssertionError("the condition did not become true")
 
 
 # ── limits ────────────────────────────────────────────────────────────────────────────────────────
@@ -179,7 +179,7 @@ def until(is_so: Any) -> None:
 
 @pytest.fixture(scope="module")
 def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[People]:
-    """People at a server whose operator allows little."""
+    """People at a server with low limits."""
     data = tmp_path_factory.mktemp("narrow") / "data"
     limits: dict[str, Any] = {
         "file_bytes_max": 1_000,
@@ -222,7 +222,7 @@ def test_names_the_limit_and_the_setting_that_raises_it(
     assert f"raise the setting {setting}" in problem["detail"]
 
 
-def test_counts_references_apart_from_kept_bytes(narrow: People) -> None:
+def test_counts_references_separately_from_stored_bytes(narrow: People) -> None:
     taken = push(narrow, NAME, text("a", 1_000), text("b", 500), reference("c", 2_000))
 
     assert taken.status_code == 200, taken.text

@@ -1,4 +1,4 @@
-"""Maintenance windows over HTTP: form, status, paging, and what they look like ahead."""
+"""Maintenance windows over HTTP: form, status, paging, and forecast."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_creates_lists_shows_and_deletes(served: ServedFleet) -> None:
     assert client.get("/v1/windows/nightly").status_code == 404
 
 
-def test_looks_ahead_in_local_time_and_in_utc(served: ServedFleet) -> None:
+def test_forecasts_in_local_time_and_in_utc(served: ServedFleet) -> None:
     client = served.operator
     client.post("/v1/windows", json=NIGHTLY)
 
@@ -70,7 +70,7 @@ def test_checks_a_window_without_writing_it(served: ServedFleet) -> None:
     assert len(bad.json()["faults"]) == 2
 
 
-def test_an_edit_changes_what_it_names_and_needs_the_version(served: ServedFleet) -> None:
+def test_an_edit_changes_only_what_it_names_and_needs_the_version(served: ServedFleet) -> None:
     client = served.operator
     etag = client.post("/v1/windows", json=NIGHTLY).headers["etag"]
     change = {"channels": [CHANNEL], "reason": "only here"}
@@ -86,7 +86,7 @@ def test_an_edit_changes_what_it_names_and_needs_the_version(served: ServedFleet
     assert stale.status_code in (409, 412)
 
 
-def test_a_plan_says_when_each_wave_could_start(served: ServedFleet) -> None:
+def test_a_plan_shows_when_each_wave_could_start(served: ServedFleet) -> None:
     """A promotion is not refused; it waits."""
     client = served.operator
     spec = {**NIGHTLY, "start": "2040-01-01T02:00", "rule": ""}

@@ -1,1 +1,1 @@
-"""The benches stay runnable: their harness and adapters, at sizes that take a moment."""
+"""Every bench still runs: its harness and adapters, at sizes that take a moment."""

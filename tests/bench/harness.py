@@ -1,4 +1,4 @@
-"""Benches that are run whole in their smallest mode, and what they found."""
+"""Run whole benches in their smallest mode, and return the results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Results = TypeVar("Results")
 
 
 def measured(name: str, report: Any, kind: type[Results], home: Path) -> Results:
-    """What the bench of this name found: the same is in its file, on the page and on the screen."""
+    """Run the bench; its results are the same in its file, on the page and on the screen."""
     page = home / "performance.md"
     page.write_text(f"Before.\n{report.BEGIN}\nstale words\n{report.END}\nAfter.\n")
     places = ["--state", str(home / "state"), "--page", str(page)]
@@ -39,7 +39,7 @@ def measured(name: str, report: Any, kind: type[Results], home: Path) -> Results
 
 
 def run_part(subject: str, part: str, home: Path, **environ: str) -> tuple[int, dict[str, Any]]:
-    """One trial of the smallest mode: the exit code, what it counted and what failed."""
+    """Run one trial of the smallest mode; the exit code, the counts and the failures."""
     result = home / "result.json"
     words = [subject, part, "--mode", "smoke", "--seed", "1", "--trial", "0"]
     run = subprocess.run(

@@ -1,4 +1,4 @@
-"""Abusive clients cost a server little: bench/abuse runs whole, its times are not judged."""
+"""Abusive clients cost a server little: bench/abuse runs whole, without bounds on times."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_abusive_clients_neither_fill_memory_nor_lock_others_out(tmp_path: Path)
 
 
 def take_bytes(listener: socket.socket, bytes_max: float) -> None:
-    """One connection: read so much and close it."""
+    """Accept one connection, read this many bytes, and close it."""
     connection, _ = listener.accept()
     with connection:
         taken = 0
@@ -49,7 +49,7 @@ def take_bytes(listener: socket.socket, bytes_max: float) -> None:
 @pytest.mark.parametrize(
     ("bytes_max", "is_taken"), [(65_536, False), (float("inf"), True)], ids=["limit", "no limit"]
 )
-def test_finds_a_server_that_takes_an_endless_request(
+def test_finds_a_server_that_reads_an_endless_request(
     name: str, bytes_max: float, is_taken: bool
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -64,12 +64,12 @@ def test_finds_a_server_that_takes_an_endless_request(
     [
         ({}, []),
         ({"growth_bytes": 21}, ["none: memory grew by 0 MB, allowed 0 MB"]),
-        ({"is_served": False}, ["none: someone else was not served"]),
+        ({"is_served": False}, ["none: another client was not served"]),
         ({"live_tail_ms": 160.0}, []),
         ({"live_tail_ms": 161.0}, ["none: p99 of /livez is 161 ms, allowed 160 ms"]),
     ],
 )
-def test_says_which_bound_is_broken(changes: dict[str, object], broken: list[str]) -> None:
+def test_names_the_exceeded_bound(changes: dict[str, object], broken: list[str]) -> None:
     case = msgspec.structs.replace(ALONE, **changes)
 
     results = Results("now", {}, 3.0, 200, 3.0, ALONE, (case,), are_times_judged=True)

@@ -1,4 +1,4 @@
-"""The bench of approvals: it runs in its smallest mode, and finds a package without a lane."""
+"""The bench of approvals: it runs in its smallest mode, and detects a package without a lane."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.bench.harness import run_part
 
 
 @pytest.mark.in_bench
-def test_eight_approvals_at_once_are_all_done(tmp_path: Path) -> None:
+def test_eight_simultaneous_approvals_all_succeed(tmp_path: Path) -> None:
     code, found = run_part("approvals", "sqlite", tmp_path)
 
     assert (code, found["failures"]) == (0, [])
@@ -20,5 +20,5 @@ def test_eight_approvals_at_once_are_all_done(tmp_path: Path) -> None:
     assert found["counts"]["refused"] == 0
 
 
-def test_approvals_that_never_overlap_show_nothing() -> None:
+def test_approvals_that_never_overlap_prove_nothing() -> None:
     assert all(part.blind_spots(Counter()) for part in SUBJECT.parts)

@@ -13,7 +13,7 @@ from bench.attack.xss import list_unvisited
 from tests.bench.harness import run_part
 from tidegate.dashboard.routes import PAGES
 
-# What a part must have done to have seen anything.
+# How much a part must have done to be meaningful.
 DEMANDED = {
     "raw": ("requests", 300),
     "json": ("bodies", 80),
@@ -44,7 +44,7 @@ def test_spoils_requests_the_same_way_for_the_same_seed() -> None:
     assert first != list(TEMPLATES)
 
 
-def test_no_page_of_the_dashboard_is_forgotten() -> None:
+def test_visits_every_page_of_the_dashboard() -> None:
     shown = next(route for route in PAGES if route.path == "/approvals")
     more = (*PAGES, replace(shown, path="/forgotten"))
 

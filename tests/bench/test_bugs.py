@@ -1,4 +1,4 @@
-"""Planted bugs: each can be planted in the source as it is, and one of them is hunted here."""
+"""Planted bugs: each fits the current source, and a trial finds one of them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.bugs import BUGS, SURVIVORS, NotPlanted, PlantedBug, hunt, plant
 BUGS_MIN = 40
 
 
-def test_there_are_enough_of_them_and_each_has_a_name() -> None:
+def test_there_are_enough_bugs_with_distinct_names() -> None:
     names = [bug.name for bug in BUGS]
 
     assert len(names) == len(set(names))
@@ -22,16 +22,16 @@ def test_there_are_enough_of_them_and_each_has_a_name() -> None:
 
 
 @pytest.mark.parametrize("bug", BUGS, ids=lambda bug: bug.name.replace(" ", "-"))
-def test_can_be_planted_in_the_source_as_it_is(bug: PlantedBug, tmp_path: Path) -> None:
+def test_can_be_planted_in_the_current_source(bug: PlantedBug, tmp_path: Path) -> None:
     plant(bug, tmp_path)
 
-    # A copy that fails on an unknown name would be "found" whatever the trial looks for.
+    # A copy that fails on an unknown name would count as found by any trial.
     planted = [str(tmp_path / "tidegate" / module) for module, _, _ in bug.edits]
     ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--quiet", "--select", "F821"]
     assert subprocess.run([*ruff, *planted], capture_output=True, text=True).stdout == ""
 
 
-def test_says_that_the_words_of_a_bug_are_gone(tmp_path: Path) -> None:
+def test_reports_that_the_words_of_a_bug_are_gone(tmp_path: Path) -> None:
     gone = PlantedBug("gone", ("attack", "ssrf", "smoke", 0), (("errors.py", "no such words", ""),))
 
     with pytest.raises(NotPlanted, match="0 times"):
@@ -41,4 +41,4 @@ def test_says_that_the_words_of_a_bug_are_gone(tmp_path: Path) -> None:
 def test_finds_a_bug_in_the_copy() -> None:
     bug = next(bug for bug in BUGS if bug.name == "only the first address of a name is checked")
 
-    assert "is asked" in hunt(bug)
+    assert "gets a request" in hunt(bug)

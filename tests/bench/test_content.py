@@ -1,4 +1,4 @@
-"""A large file costs neither the server nor the command line its size in memory."""
+"""A large file passes through the server and the command line without being held in memory."""
 
 from __future__ import annotations
 

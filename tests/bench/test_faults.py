@@ -1,4 +1,4 @@
-"""The bench of faults: each part runs in its smallest mode, and its disk forgets as it should."""
+"""The bench of faults: each part runs in its smallest mode, and its simulated disk is correct."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.bench.harness import ROOT, run_part
 
 
 @pytest.mark.in_bench
-def test_power_cuts_lose_nothing_acknowledged_and_the_bench_is_not_blind(tmp_path: Path) -> None:
+def test_power_cuts_lose_nothing_acknowledged_and_the_bench_can_see_losses(tmp_path: Path) -> None:
     code, found = run_part("faults", "power", tmp_path)
 
     assert (code, found["failures"]) == (0, [])
@@ -133,7 +133,7 @@ def test_keeps_what_was_synced_under_a_name_that_was_synced() -> None:
     assert {tree["d/f"] for tree in _trees(disk)} == {b"x" * 1_024}
 
 
-def test_may_lose_tear_and_spoil_what_was_not_synced() -> None:
+def test_may_lose_tear_and_corrupt_what_was_not_synced() -> None:
     disk = _disk(CREATE, SYNC_DIRECTORY, WRITE)
 
     left = {tree["d/f"] for tree in _trees(disk)}

@@ -1,4 +1,4 @@
-"""The harness of bench/fleet runs whole, on fleets that replay agrees with."""
+"""The harness of bench/fleet runs whole, on fleets whose replay equals the rows."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_measures_reports_stages_sizes_and_rebuild_and_writes_the_page(tmp_path:
     assert report.text(results) in run.stdout
 
 
-def test_opens_a_rollout_by_as_many_facts_whatever_its_size(tmp_path: Path) -> None:
+def test_opens_a_rollout_of_any_size_with_the_same_number_of_facts(tmp_path: Path) -> None:
     facts = set()
     for hosts in (10, 40):
         home = tmp_path / str(hosts)
@@ -66,7 +66,7 @@ def test_opens_a_rollout_by_as_many_facts_whatever_its_size(tmp_path: Path) -> N
     assert len(facts) == 1
 
 
-def test_takes_its_hosts_through_the_rollout_and_replay_agrees(tmp_path: Path) -> None:
+def test_moves_its_hosts_through_the_rollout_and_replay_agrees(tmp_path: Path) -> None:
     measure.fill(tmp_path, 2, 20, print)
 
     rounds = measure.growth([measure.crowd(tmp_path, 2, 20, 20, 3, Random(1))])
@@ -81,7 +81,7 @@ def test_takes_its_hosts_through_the_rollout_and_replay_agrees(tmp_path: Path) -
         assert differences(fleet.store, FOLDS) == []
 
 
-def test_has_its_place_in_the_docs() -> None:
+def test_the_docs_have_marks_for_its_tables() -> None:
     page = (ROOT / "docs" / "performance.md").read_text()
 
     assert page.count(report.BEGIN) == page.count(report.END) == 1
@@ -90,7 +90,7 @@ def test_has_its_place_in_the_docs() -> None:
 @pytest.mark.parametrize(
     ("seconds", "later", "reached"), [(0.2, 149.0, True), (0.201, 150.1, False)]
 )
-def test_holds_a_rate_against_its_floor(seconds: float, later: float, reached: bool) -> None:
+def test_compares_a_rate_with_its_floor(seconds: float, later: float, reached: bool) -> None:
     rate = Rate(reports=1_000, facts=2_000, seconds=seconds, cpu_seconds=0.1)
     results = Results(
         "now",

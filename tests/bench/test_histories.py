@@ -1,4 +1,4 @@
-"""The bench of histories: it runs in its smallest mode, and its judge finds what was planted."""
+"""The bench of histories: it runs in its smallest mode, and its checkers find planted anomalies."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _swap(history: History) -> History:
 
 
 def _blind(history: History) -> History:
-    """Decisions that saw nothing."""
+    """Let every decision be based on no events."""
     attempts = tuple(
         replace(
             attempt, readings=tuple(replace(reading, positions=()) for reading in attempt.readings)
@@ -53,7 +53,7 @@ def _blind(history: History) -> History:
 
 
 def _double(history: History) -> History:
-    """A second receipt for another place."""
+    """Add a second receipt with another position."""
     landed = next(a for a in reversed(history.attempts) if isinstance(a.outcome, Landed))
     again = replace(landed, outcome=Landed(1, 1))
     return replace(history, attempts=(*history.attempts, again))
@@ -64,7 +64,7 @@ def _overwrite(history: History) -> History:
     return replace(history, rows=rows)
 
 
-def test_a_history_in_turns_holds(history: History) -> None:
+def test_a_sequential_history_passes(history: History) -> None:
     assert judge(history, "sqlite", STYLES[0]).failures == []
 
 

@@ -19,7 +19,7 @@ def test_measures_each_message_to_a_webhook_and_to_a_mail_server(tmp_path: Path)
 
 
 @pytest.mark.parametrize(("longest", "code"), [(1.9, 0), (2.1, 1)])
-def test_a_message_beyond_the_bound_is_red(
+def test_fails_if_a_message_exceeds_the_bound(
     longest: float, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     delays = {"webhook": [0.5, 0.6, 0.7], "mail": [0.4, 0.5, longest]}

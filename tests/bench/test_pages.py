@@ -17,7 +17,7 @@ def test_visits_a_rollout_and_writes_the_page(tmp_path: Path) -> None:
     assert results.painted.whole > 0
 
 
-def test_has_its_place_in_the_docs() -> None:
+def test_the_docs_have_marks_for_its_tables() -> None:
     page = (ROOT / "docs" / "performance.md").read_text()
 
     assert page.count(report.BEGIN) == page.count(report.END) == 1

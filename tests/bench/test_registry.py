@@ -1,4 +1,4 @@
-"""The harness of bench/registry runs whole, on registries that replay agrees with."""
+"""The harness of bench/registry runs whole, on registries whose replay equals the rows."""
 
 from __future__ import annotations
 
@@ -64,20 +64,20 @@ def test_fills_a_registry_that_replay_agrees_with(tmp_path: Path) -> None:
         assert differences(store, FOLDS) == []
 
 
-def test_has_its_place_in_the_docs() -> None:
+def test_the_docs_have_marks_for_its_tables() -> None:
     page = (ROOT / "docs" / "performance.md").read_text()
 
     assert page.count(report.BEGIN) == page.count(report.END) == 1
 
 
 @pytest.mark.parametrize(("share", "found"), [(0.5, 2.0), (0.51, 3.0), (0.99, 4.0), (0.0, 1.0)])
-def test_takes_the_time_that_a_share_of_the_rounds_does_not_exceed(
+def test_computes_the_time_that_a_share_of_the_rounds_does_not_exceed(
     share: float, found: float
 ) -> None:
     assert at_share([4.0, 1.0, 3.0, 2.0], share) == found
 
 
-def test_holds_the_large_registry_against_the_small_one() -> None:
+def test_compares_the_large_registry_with_the_small_one() -> None:
     took = {
         size: {str(verb): [each] for verb in Verb} for size, each in (("1000", 2.0), ("2000", 4.0))
     }

@@ -1,4 +1,4 @@
-"""The harness of bench/speed runs whole, and its adapters do the work that they claim to do."""
+"""The harness of bench/speed runs whole, and its adapters do the work that is measured."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_measures_every_cell_and_writes_the_page(tmp_path: Path) -> None:
     sizes = ["--events", str(TINY.events), "--rounds", "1", "--seconds", "0.01"]
     places = ["--state", str(tmp_path / "state"), "--page", str(page)]
 
-    # A process of its own: the harness collects garbage before each cell, and pytest has much.
+    # A process of its own: the harness collects garbage before each cell, and pytest's takes long.
     run = subprocess.run(
         [sys.executable, "-m", "bench", "speed", "--only", "memory,sqlite", *sizes, *places],
         cwd=ROOT,
@@ -74,7 +74,7 @@ def contender(name: str, tmp: Path, request: pytest.FixtureRequest) -> Contender
 
 
 @pytest.mark.parametrize("name", ["memory", "sqlite", "umadb", "postgres", "eventsourcing"])
-def test_each_contender_reads_the_same_log_and_heeds_conditions(
+def test_each_contender_reads_the_same_log_and_checks_conditions(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     with contender(name, tmp_path, request).filled(TINY) as log:
@@ -97,7 +97,7 @@ def test_rows_are_committed_with_their_event(tmp_path: Path) -> None:
     with Sqlite(LogCache(tmp_path)).empty() as log:
         client = log.client()
         position = 0
-        for _ in range(STATE_ROWS + 1):  # so that one state row is written at a known version
+        for _ in range(STATE_ROWS + 1):  # one more, so that a state row is written a second time
             entries = TINY.appended(0, 1, Random(1))
             position = client.append_with_rows(entries, Condition(entries[0].tags, position))
         states = client.store.range(STATES.name, limit=1_000)
@@ -110,7 +110,7 @@ def test_rows_are_committed_with_their_event(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("events", [200, 20_000, 1_000_000])
-def test_clients_never_share_a_tag_nor_touch_what_is_read(events: int) -> None:
+def test_clients_never_share_a_tag_or_write_to_one_that_is_read(events: int) -> None:
     layout = Layout(events)
     random = Random(1)
     read = {layout.read_tag(size, random) for size in READS for _ in range(500)}
@@ -124,7 +124,7 @@ def test_clients_never_share_a_tag_nor_touch_what_is_read(events: int) -> None:
         assert not read & set().union(*own)
 
 
-def test_a_filled_log_has_as_many_events_under_a_tag_as_it_says() -> None:
+def test_a_filled_log_has_the_expected_number_of_events_under_a_tag() -> None:
     layout = Layout(20_000)
     found = Counter(tag for entry in layout.entries() for tag in entry.tags)
 
@@ -141,7 +141,7 @@ def test_the_best_round_is_taken_figure_by_figure() -> None:
 
 
 def promised(ours: float) -> Results:
-    """Made-up results in which ours commits `ours` times as fast as every peer."""
+    """Sample results in which ours commits `ours` times as fast as every peer."""
     names = ("sqlite", "postgres", "umadb", "eventsourcing")
     rates = {name: ours if name in OURS else 1.0 for name in names}
     samples = {
@@ -161,7 +161,7 @@ def test_floors_are_computed_from_the_results() -> None:
 
     assert [floor.reached(fast) for floor in FLOORS] == [True] * len(FLOORS)
     assert [floor.reached(unmeasured) for floor in FLOORS] == [None] * len(FLOORS)
-    # Being no faster than a peer breaks the promises about peers, and only these.
+    # Being no faster than a peer breaks the floors about peers, and only these.
     assert [floor.reached(slow) for floor in FLOORS] == [floor.at_most for floor in FLOORS]
 
 

@@ -1,4 +1,4 @@
-"""axe-core, from the npm registry, pinned by sha512: what it finds wrong with a page."""
+"""axe-core, from the npm registry, pinned by sha512: accessibility errors of a page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _source() -> str:
 
 
 def grave_issues(page: Page) -> list[str]:
-    """What is serious or critical on the page, one line for each element."""
+    """The serious and critical issues of the page, one line for each element."""
     page.evaluate(_source())
     found: list[dict[str, Any]] = page.evaluate(
         "axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)"

@@ -14,7 +14,7 @@ FILES = {"service.toml": '[server]\nlisten = "127.0.0.1:8080"\nworkers = 4\n', "
 
 
 def cookies(fleet: DashboardFleet, login: str) -> httpx2.Client:
-    """A client with the session of somebody who signed in."""
+    """A client with the session of this user."""
     client = fleet.served.client()
     form = {"login": login, "password": PASSWORD, "next": "/"}
     assert client.post("/signin", data=form).status_code == 303
@@ -25,7 +25,9 @@ WAVES = (WaveSpec(name="canary", count=2), WaveSpec(name="rest"))
 
 
 def prepared(fleet: DashboardFleet) -> str:
-    """A published revision, a channel with six hosts, and a proposal that changes a line."""
+    """Publish a revision, create a channel with six hosts, and propose a revision with a changed
+    line.
+    """
     fleet.publish("v1", FILES)
     fleet.channel("stable", waves=WAVES, sustained_failure_seconds=0)
     fleet.enroll("stable", *(f"web-{number:02}" for number in range(6)))
@@ -51,7 +53,7 @@ Picture = Callable[[Page, str], None]
 
 
 def sign_in(page: Page, fleet: DashboardFleet, login: str, path: str = "/") -> None:
-    """Come to a page as somebody who has to say first who they are."""
+    """Open a page without a session, and sign in first."""
     page.goto(fleet.url + path)
     page.fill("[name=login]", login)
     page.fill("[name=password]", PASSWORD)

@@ -1,7 +1,7 @@
-"""Every page of the dashboard as addresses of the furnished installation.
+"""The addresses of every page of the dashboard in the furnished installation.
 
-Tests that look at all pages use this list. A route without an entry fails
-`test_every_page_is_looked_at`.
+Tests that check all pages use this list. A route without an entry fails
+`test_every_page_has_an_address`.
 """
 
 from __future__ import annotations
@@ -54,6 +54,6 @@ OUTSIDE: Final[dict[str, tuple[str, ...]]] = {
     "/setup": ("/setup",),
     "/reset": ("/reset?login=author&code=x",),
 }
-# Answers that are a part of another page, or lead to one.
+# Responses that are a part of another page, or redirect to one.
 PARTS: Final = frozenset({"/rollouts/{rollout_id}/gates", "/plan/forecast", "/events/new"})
 MISSING: Final = ("/nowhere", "/rollouts/stable@web.99")

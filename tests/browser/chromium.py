@@ -1,8 +1,8 @@
 """Which Chromium the browser tests drive: the machine's own, or one of the npm registry.
 
-The package `@sparticuz/chromium` holds a headless build for x86-64 Linux, packed with brotli, with
-the libraries that it needs beside it. It is fetched once, checked against its sha512, and unpacked
-into `.tools`. `TIDEGATE_TEST_CHROMIUM` names another program.
+The package `@sparticuz/chromium` contains a headless build for x86-64 Linux, packed with brotli,
+together with the libraries that it needs. It is fetched once, checked against its sha512, and
+unpacked into `.tools`. `TIDEGATE_TEST_CHROMIUM` names another program.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ VARIABLE = "TIDEGATE_TEST_CHROMIUM"
 INSTALLED = ("chromium", "chromium-browser", "google-chrome")
 UNPACK_SECONDS_MAX = 300
 ARGUMENTS = (
-    "--no-sandbox",  # as root there is no other way
+    "--no-sandbox",  # required for root
     "--disable-dev-shm-usage",
     "--force-color-profile=srgb",
     "--font-render-hinting=none",
 )
-# brotli is not in Python's library; the node that drives playwright has it.
+# Python's library has no brotli; the Node that drives playwright has it.
 _UNBROTLI = (
     "const [,from,to]=process.argv,fs=require('fs');"
     "require('stream').pipeline(fs.createReadStream(from),"
@@ -58,7 +58,7 @@ def browser() -> Browser:
     Raises:
         ServerUnavailable: none is installed, and none can be fetched.
     """
-    # The locale of a bare shell gives the browser a language tag that its Intl refuses.
+    # A locale of C gives the browser a language tag that its Intl refuses.
     clean = {"LANG": "en_US.UTF-8", "PATH": os.defpath, "HOME": tempfile.gettempdir()}
     if named := os.environ.get(VARIABLE):
         return Browser(named, clean)

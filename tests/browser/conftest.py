@@ -1,4 +1,4 @@
-"""One Chromium for the session, a served quay per test, and pictures of what was seen."""
+"""One Chromium for the session, a served dashboard per test, and screenshots."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.browser.gallery import launched
 from tests.servers.npm import TOOLS
 
 PICTURES = TOOLS / "screenshots"
-SECONDS_MAX = 60_000  # milliseconds that a page is given to show something
+SECONDS_MAX = 60_000  # milliseconds that a page may take to show something
 
 
 @pytest.fixture(scope="session")
@@ -32,7 +32,7 @@ def fleet(tmp_path: Path) -> Iterator[DashboardFleet]:
 
 @pytest.fixture(scope="package")
 def populated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DashboardFleet]:
-    """One furnished installation for all tests that only look at it."""
+    """One furnished installation for all tests that only read it."""
     with serve_dashboard(tmp_path_factory.mktemp("furnished") / "data") as found:
         furnish(found)
         yield found
@@ -40,7 +40,7 @@ def populated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DashboardFle
 
 @pytest.fixture
 def page(chromium: Browser) -> Iterator[Page]:
-    """A fresh browser in which a script error or a breach of the policy fails the test."""
+    """A new browser in which a script error or a violation of the content policy fails the test."""
     context = chromium.new_context(viewport={"width": 1440, "height": 900})
     found = context.new_page()
     found.set_default_timeout(SECONDS_MAX)
@@ -54,7 +54,7 @@ def page(chromium: Browser) -> Iterator[Page]:
 
 @pytest.fixture
 def picture(request: pytest.FixtureRequest) -> Picture:
-    """Keeps a picture of a page, as output of the test."""
+    """Save a screenshot of a page as output of the test."""
 
     def take(page: Page, name: str) -> None:
         folder = PICTURES / request.node.name.split("[")[0].removeprefix("test_")

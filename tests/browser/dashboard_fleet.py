@@ -1,7 +1,7 @@
 """A served dashboard with people and a fleet: real slices, a real dispatcher, agents by hand.
 
-A quay plays everybody outside the browser: authors who propose, the worker's dispatcher, and the
-agents of hosts, one word at a time. Nothing is fed into rows.
+The class does everything outside the browser: authors propose, the worker's dispatcher runs, and
+agents send single reports. No row is written directly.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class DashboardFleet:
         )
         self._count = 0
         if not served.installation.accounts.is_set_up:
-            return  # its first user comes through the browser
+            return  # the test creates its first user in the browser
         for login, (user_id, name, roles) in PEOPLE.items():
             grants = tuple(sorted(Grant(role) for role in roles))
             called = PersonNames(login, name)
@@ -96,7 +96,7 @@ class DashboardFleet:
         return self.installation.execute.run(item, command, meta=Meta(actor=by))
 
     def sign_out(self, cookies: dict[str, str]) -> int:
-        """End a browser's session from elsewhere; the status of the answer."""
+        """End a browser's session from elsewhere; return the status."""
         client = self.served.client()
         client.cookies.update(cookies)
         found = re.search(r'name="csrf_token" value="([^"]+)"', client.get("/settings").text)
@@ -106,7 +106,7 @@ class DashboardFleet:
     # ── releases ──
 
     def draft(self, workspace: str, files: Mapping[str, str], *, package: str = "web") -> str:
-        """A draft of the author's, with these files; its name."""
+        """Create a draft of the author's with these files; return its name."""
         contents = {path: text.encode() for path, text in files.items()}
         manifest = store_files(self.installation.blobs, contents)
         author = PEOPLE["author"][0]
@@ -135,7 +135,7 @@ class DashboardFleet:
         self.execute(withdraw_proposal, command, author)
 
     def publish(self, workspace: str, files: Mapping[str, str], *, package: str = "web") -> str:
-        """A revision that Ada proposed and Grace approved."""
+        """Publish a revision that Ada proposes and Grace approves."""
         name = self.draft(workspace, files, package=package)
         self.propose(name)
         grace = PEOPLE["approver"][0]
@@ -180,7 +180,7 @@ class DashboardFleet:
             self.execute(enroll_host, command, grace)
 
     def promote(self, channel: str, release: str) -> str:
-        """Pin the channel to the release; the id of its rollout."""
+        """Promote the release on the channel; return the id of its rollout."""
         grace = PEOPLE["approver"][0]
         asked = Promote(channel=channel, release_id=release, command_id=self._id(), by=grace)
         outcome = self.installation.promotions.promote(asked, meta=Meta(actor=grace))
@@ -192,7 +192,7 @@ class DashboardFleet:
     # ── the worker and the agents ──
 
     def dispatch(self) -> DispatchResult:
-        """One pass of the dispatcher."""
+        """Run one pass of the dispatcher."""
         done = self._dispatcher.run_pass(thorough=True)
         self.installation.nudge()
         return done
@@ -204,7 +204,7 @@ class DashboardFleet:
         return [item.row for item in rows if not states or item.row.state in states]
 
     def say(self, rollout_id: str, host_id: str, kind: type[AgentEvent], **members: Any) -> None:
-        """One report of a host's agent, in the rollout's lane."""
+        """Send one report of a host's agent, in the rollout's lane."""
         found = self.installation.reads.find(record_key(rollout_id, host_id), HostRecord)
         assert found is not None
         event = kind(
@@ -220,7 +220,7 @@ class DashboardFleet:
         self.installation.nudge()
 
     def activate(self, rollout_id: str, host_id: str, *, runs: str = OLD) -> None:
-        """Acknowledge, switch, declare a probe, and see it pass: the host soaks."""
+        """Acknowledge, switch, declare a probe, and let it pass, so that the host soaks."""
         record = self.installation.reads.find(record_key(rollout_id, host_id), HostRecord)
         assert record is not None
         target = record.row.target_closure
@@ -251,7 +251,7 @@ class DashboardFleet:
         )
 
     def converge(self, rollout_id: str, host_id: str) -> None:
-        """The soak is over and all is well."""
+        """End the soak, and let the host converge."""
         record = self.installation.reads.find(record_key(rollout_id, host_id), HostRecord)
         assert record is not None
         closure = record.row.target_closure
@@ -260,7 +260,7 @@ class DashboardFleet:
     def fail(
         self, rollout_id: str, host_id: str, reason: str = "answered 500", *, back_to: str = OLD
     ) -> None:
-        """Its probe fails; it goes back by itself."""
+        """Let the probe fail and the host roll back by itself."""
         self._probe(rollout_id, host_id, ProbeStatus.FAIL, reason)
         mode = ProbeMode.ENFORCE
         self.say(rollout_id, host_id, ProbeFailureFirst, probe_name="http", mode=mode)
@@ -279,7 +279,7 @@ class DashboardFleet:
 
 @contextmanager
 def serve_dashboard(data: Path, **settings: Any) -> Iterator[DashboardFleet]:
-    """A quay on SQLite in this directory."""
+    """Serve a dashboard on SQLite in this directory."""
     routes = tuple(dict.fromkeys((*ROUTES, *PAGES)))
     with serving(data, routes=routes, **settings) as served:
         yield DashboardFleet(served)

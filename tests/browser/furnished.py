@@ -28,7 +28,7 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title=
 
 
 def furnish(fleet: DashboardFleet) -> None:
-    """Something on every screen: a rollout that halted, a proposal, names that attack."""
+    """Create something for every screen: a halted rollout, a proposal, names with markup."""
     fleet.publish("v1", {"run": "exec web\n"})
     waves = (WaveSpec(name="canary", count=2), WaveSpec(name="rest", soak_seconds=60))
     fleet.channel("early", waves=())
@@ -51,7 +51,7 @@ def furnish(fleet: DashboardFleet) -> None:
 
 
 def stop_and_ask(fleet: DashboardFleet) -> None:
-    """A window, a budget, and a protected channel with a request that waits."""
+    """Create a window, a budget, and a protected channel with a waiting request."""
     grants = (Grant(Role.RELEASE_MANAGER), Grant(Role.FLEET_OPERATOR))
     caller = Caller(principal=Principal(PEOPLE["author"][0], "session", grants))
     made = fleet.installation

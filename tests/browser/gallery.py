@@ -1,8 +1,8 @@
-"""Draws every screen from made-up views, light and dark, wide and narrow.
+"""Take screenshots of every screen from sample views, light and dark, wide and narrow.
 
-`python -m tests.browser.gallery` draws all of them, with names only these. A name is a key of
-`SCREENS` in samples.py. The pictures are written to `.tools/screenshots/gallery`; they are for
-looking, not for comparing.
+`python -m tests.browser.gallery` takes all of them, with names only these. A name is a key of
+`SCREENS` in samples.py. The screenshots are written to `.tools/screenshots/gallery`, for people to
+look at; no test compares them.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def launched() -> Iterator[Browser]:
 
 
 def answer(route: Route) -> None:
-    """Serve a static file, a grid of made-up bytes, or a screen by its name."""
+    """Respond with a static file, a grid of sample bytes, or a screen by its name."""
     path = urlsplit(route.request.url).path
     start = f"/static/{fingerprint()}/"
     if path.startswith(start):

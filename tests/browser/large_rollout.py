@@ -1,4 +1,4 @@
-"""A rollout of as many hosts as one may have: the plan is real, the orders go through the lane."""
+"""A rollout of as many hosts as one may have: the plan is real, the orders use the lane."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ SHARES = (0.01, 0.09, 0.3, 0.6)  # of the hosts, per wave
 
 
 def open_large_rollout(fleet: DashboardFleet, hosts: int, *, ordered: int) -> str:
-    """Open a rollout of so many hosts, of which so many have their order; its id.
+    """Open a rollout of this many hosts, some of which have their order; return its id.
 
-    The fleet itself is not enrolled: the plan is what a rollout goes by.
+    The hosts themselves are not enrolled, because a rollout only reads its plan.
     """
     fleet.publish("v1", {"run": "exec web\n"})
     fleet.channel("sea")
@@ -71,7 +71,7 @@ def _promoted(fleet: DashboardFleet, plan: Plan) -> str:
 
 
 def _order(fleet: DashboardFleet, rollout_id: str, plan: Plan, ordered: int) -> None:
-    """Orders for the first hosts of the plan that are in its first wave."""
+    """Order the first hosts of the plan that are in its first wave."""
     installation = fleet.installation
     target = installation.fleet_reader.tally(rollout_id).row.target_closure
     names = [(0, name) for name in plan.waves[0].hosts][:ordered]

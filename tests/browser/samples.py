@@ -1,4 +1,4 @@
-"""Made-up views of every screen, so that the looks can be judged without a server."""
+"""Sample views of every screen, so that people can judge the design without a server."""
 
 from __future__ import annotations
 
@@ -985,7 +985,7 @@ PLAN = plan_screens.PlanPage(
 
 
 def _run(seed: int, *ends: int, stop: str = "", lasted: int = 0) -> Forecast:
-    """A run that ended so many waves at these seconds, then went through or stopped."""
+    """A simulated run whose waves ended at these seconds, and that then succeeded or halted."""
     waves = tuple(
         WaveForecast(
             name=name,

@@ -1,4 +1,4 @@
-"""Every page of the dashboard on a phone and for everybody: width, touch, axe-core."""
+"""Every page of the dashboard on a phone and for every visitor: width, tap targets, axe-core."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ DESKTOP: ViewportSize = {"width": 1440, "height": 900}
 SIGNED_IN = tuple(address for group in ADDRESSES.values() for address in group)
 NOT_SIGNED_IN = tuple(address for group in OUTSIDE.values() for address in group)
 
-# Boxes that scroll sideways. Code keeps its lines: a diff and a payload may be wider.
+# Boxes that scroll sideways. Code keeps its lines, so a diff and a payload may be wider.
 SIDEWAYS = """
 () => [...document.querySelectorAll("body *")]
   .filter(it => it.checkVisibility() && it.scrollWidth > it.clientWidth + 1 && it.clientWidth > 0)
@@ -30,8 +30,8 @@ SIDEWAYS = """
   .filter(it => !it.matches(".diff, pre, textarea, select, input"))
   .map(it => `${it.tagName}.${it.className} ${it.scrollWidth} > ${it.clientWidth}`)
 """
-# What can be tapped and is less than 44 pixels high. A link within a sentence is as high as its
-# line; a box to tick is tapped by its label.
+# Tap targets lower than 44 pixels. A link within a sentence is as high as its line; a
+# checkbox is tapped by its label.
 SMALL = """
 () => [...document.querySelectorAll("a[href], button, input, select, textarea, summary")]
   .filter(it => it.type !== "hidden" && it.checkVisibility({visibilityProperty: true}))
@@ -45,7 +45,7 @@ SMALL = """
 """
 
 
-def test_every_page_is_looked_at() -> None:
+def test_every_page_has_an_address() -> None:
     shown = {route.path for route in PAGES if route.method == "GET" and route.produces == HTML}
 
     assert shown == {*ADDRESSES, *OUTSIDE} | PARTS
@@ -53,7 +53,7 @@ def test_every_page_is_looked_at() -> None:
 
 @pytest.fixture(scope="module")
 def phone(chromium: Browser, populated: DashboardFleet) -> Iterator[Page]:
-    """A phone with somebody signed in."""
+    """A phone with a signed-in user."""
     context = chromium.new_context(viewport=PHONE, color_scheme="dark", has_touch=True)
     page = context.new_page()
     sign_in(page, populated, "approver")
@@ -71,7 +71,7 @@ def desktop(chromium: Browser, populated: DashboardFleet) -> Iterator[Page]:
 
 
 @pytest.mark.parametrize("address", [*SIGNED_IN, *MISSING])
-def test_fits_a_phone_with_room_for_a_thumb(
+def test_fits_a_phone_with_large_tap_targets(
     populated: DashboardFleet, phone: Page, address: str
 ) -> None:
     phone.goto(populated.url + address)
@@ -86,7 +86,7 @@ def test_fits_a_phone_with_room_for_a_thumb(
 
 
 @pytest.mark.parametrize("address", [*SIGNED_IN, *MISSING])
-def test_has_nothing_serious_for_axe_at_a_desk(
+def test_axe_finds_nothing_serious_on_a_wide_screen(
     populated: DashboardFleet, desktop: Page, address: str
 ) -> None:
     desktop.goto(populated.url + address)
@@ -97,7 +97,7 @@ def test_has_nothing_serious_for_axe_at_a_desk(
 
 @pytest.mark.parametrize("size", [PHONE, DESKTOP], ids=["phone", "desk"])
 @pytest.mark.parametrize("address", NOT_SIGNED_IN)
-def test_is_as_good_before_anybody_signed_in(
+def test_pages_without_a_session_pass_the_same_checks(
     populated: DashboardFleet, chromium: Browser, address: str, size: ViewportSize
 ) -> None:
     page = chromium.new_page(viewport=size)
@@ -117,7 +117,7 @@ OTHER_SCHEMES: dict[str, tuple[ViewportSize, Literal["light", "dark"]]] = {
 
 @pytest.fixture(scope="module")
 def other_schemes(chromium: Browser) -> Iterator[dict[str, Page]]:
-    """A page for each size, in the scheme that the tests above do not have."""
+    """A page for each size, in the color scheme that the tests above do not use."""
     pages = {}
     for name, (size, scheme) in OTHER_SCHEMES.items():
         page = pages[name] = chromium.new_page(viewport=size, color_scheme=scheme)
@@ -128,10 +128,10 @@ def other_schemes(chromium: Browser) -> Iterator[dict[str, Page]]:
 
 
 @pytest.mark.parametrize("name", samples.SCREENS)
-def test_holds_for_made_up_views_in_the_other_scheme(
+def test_sample_views_pass_the_checks_in_the_other_scheme(
     other_schemes: dict[str, Page], name: str
 ) -> None:
-    """More states than the furnished installation has, and each scheme at the other width."""
+    """More states than the furnished installation has, and each color scheme at the other width."""
     for size, page in other_schemes.items():
         page.goto(f"http://tidegate.test/{name}")
         page.wait_for_selector("main")
@@ -142,7 +142,7 @@ def test_holds_for_made_up_views_in_the_other_scheme(
         assert grave_issues(page) == [], size
 
 
-def test_more_leads_to_every_screen_that_the_bar_has_no_room_for(
+def test_the_menu_more_links_to_every_screen_missing_from_the_bar(
     populated: DashboardFleet, phone: Page
 ) -> None:
     phone.goto(populated.url)

@@ -1,4 +1,4 @@
-"""The checklist of a new installation: each step ticks itself, and the list goes when all are."""
+"""The checklist of a new installation: steps tick themselves, and the list goes at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LINE = re.compile(r'<li class="(done )?t-[a-z]+">.*?<a class="link strong" [^>]
 
 
 def lines(fleet: DashboardFleet) -> dict[str, bool]:
-    """The steps of the overview, and which are done."""
+    """The steps on the overview, and which are done."""
     text = cookies(fleet, "viewer").get("/").text
     listed = text.partition('<ol class="steps">')[2].partition("</ol>")[0]
     return {unescape(title): bool(done) for done, title in _LINE.findall(listed)}
@@ -25,7 +25,7 @@ def undone(fleet: DashboardFleet) -> list[str]:
     return [title for title, done in lines(fleet).items() if not done]
 
 
-def test_ticks_each_step_as_it_is_done_and_goes_when_all_are(fleet: DashboardFleet) -> None:
+def test_ticks_each_finished_step_and_disappears_after_the_last(fleet: DashboardFleet) -> None:
     there = ("repository", "second_person")  # with the people of the test
     assert undone(fleet) == [step.title for step in STEPS if step.name not in there]
 

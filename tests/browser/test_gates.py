@@ -1,4 +1,4 @@
-"""Why a rollout waits: every gate, how many hosts it holds and which, also of a large rollout."""
+"""Why a rollout waits: every gate, and which hosts it holds, also for a large rollout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ HOSTS = tuple(f"web-{number:02}" for number in range(9))
 
 
 def waiting(fleet: DashboardFleet) -> str:
-    """Two hosts have their order, seven wait for them."""
+    """Two hosts have their order, seven wait for it."""
     fleet.publish("v1", {"run": "exec web\n"})
     fleet.channel("stable", waves=(WaveSpec(name="canary", count=2), WaveSpec(name="rest")))
     fleet.enroll("stable", *HOSTS)
@@ -30,11 +30,11 @@ def waiting(fleet: DashboardFleet) -> str:
 
 @pytest.fixture
 def large(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every rollout is a large one."""
+    """Every rollout counts as large."""
     monkeypatch.setattr(gate_panel, "AT_ONCE_MAX", 0)
 
 
-def test_names_every_host_that_a_survey_counts(fleet: DashboardFleet) -> None:
+def test_lists_every_host_that_a_survey_counts(fleet: DashboardFleet) -> None:
     rollout_id = waiting(fleet)
     state = fleet.installation.fleet_reader.state([rollout_id], fleet.installation.clock())
 
@@ -65,7 +65,7 @@ def test_shows_all_gates_with_counts_and_some_of_the_hosts(
 
 
 @pytest.mark.usefixtures("large")
-def test_asks_the_gates_of_a_large_rollout_beside_its_page(
+def test_loads_the_gates_of_a_large_rollout_after_its_page(
     fleet: DashboardFleet, page: Page, picture: Picture
 ) -> None:
     rollout_id = waiting(fleet)
@@ -74,7 +74,7 @@ def test_asks_the_gates_of_a_large_rollout_beside_its_page(
 
     expect(page.locator("#gates time[data-ago]")).to_be_visible()
     expect(page.locator("#gates .passes li")).to_have_count(len(GATES) - 1)
-    page.reload()  # what was found stands in the page itself now
+    page.reload()  # the result is part of the page now
     expect(page.locator("#gates .passes li")).to_have_count(len(GATES) - 1)
     page.click("#gates >> text=all 7")
     expect(page.locator("tbody tr")).to_have_count(7)
@@ -82,7 +82,7 @@ def test_asks_the_gates_of_a_large_rollout_beside_its_page(
 
 
 @pytest.mark.usefixtures("large")
-def test_keeps_what_it_found_for_a_few_seconds_only(
+def test_caches_the_gates_for_a_few_seconds_only(
     fleet: DashboardFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rollout_id = waiting(fleet)
@@ -101,7 +101,7 @@ def test_keeps_what_it_found_for_a_few_seconds_only(
     assert "No host waits here" in client.get(path).text
 
 
-def test_pages_through_all_that_wait(
+def test_pages_through_all_waiting_hosts(
     fleet: DashboardFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layout, "ROWS", 3)

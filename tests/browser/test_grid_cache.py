@@ -1,4 +1,4 @@
-"""A grid that was kept says the same as one that is read anew, whatever happened in between."""
+"""A cached grid equals a newly read one, whatever happened in between."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def kept(fleet: DashboardFleet, rollout_id: str) -> EncodedGrid:
 
 
 def story(fleet: DashboardFleet, rollout_id: str) -> list[Callable[[], object]]:
-    """What happens to its hosts, step by step: each ends in another state."""
+    """Steps after each of which another host is in another state."""
 
     def refused_probe() -> None:
         second = fleet.records(rollout_id)[1].host_id
@@ -80,7 +80,7 @@ def story(fleet: DashboardFleet, rollout_id: str) -> list[Callable[[], object]]:
     ]
 
 
-def test_brings_a_kept_grid_to_where_the_records_are(fleet: DashboardFleet) -> None:
+def test_updates_a_cached_grid_to_the_current_records(fleet: DashboardFleet) -> None:
     rollout_id = under_way(fleet)
     seen = [kept(fleet, rollout_id)]
 
@@ -96,7 +96,7 @@ def test_brings_a_kept_grid_to_where_the_records_are(fleet: DashboardFleet) -> N
     assert any(drawn.soak_due is not None for drawn in seen)
 
 
-def test_reads_the_records_again_where_too_much_has_happened(
+def test_reads_the_records_again_after_too_many_events(
     fleet: DashboardFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grid_cache, "BEHIND_MAX", 2)
@@ -109,7 +109,7 @@ def test_reads_the_records_again_where_too_much_has_happened(
     assert kept(fleet, rollout_id) == anew(fleet, rollout_id)
 
 
-def test_reads_the_records_of_what_is_open_before_anybody_asks(
+def test_reads_the_records_of_open_rollouts_ahead_of_requests(
     fleet: DashboardFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rollout_id = under_way(fleet)
@@ -124,7 +124,7 @@ def test_reads_the_records_of_what_is_open_before_anybody_asks(
     assert kept(fleet, rollout_id) == expected
 
 
-def test_keeps_no_more_grids_than_it_says(
+def test_caches_a_limited_number_of_grids(
     fleet: DashboardFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grid_cache, "GRIDS_MAX", 1)
@@ -139,7 +139,7 @@ def test_keeps_no_more_grids_than_it_says(
         assert mine.read_grid(other, 0) == anew(fleet, other)
 
 
-def test_sends_a_large_grid_packed_to_who_can_unpack_it(
+def test_compresses_a_large_grid_if_the_client_accepts_it(
     fleet: DashboardFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(grid_cache, "PACKED_FROM", len(HOSTS))
@@ -156,7 +156,7 @@ def test_sends_a_large_grid_packed_to_who_can_unpack_it(
     assert "content-encoding" not in plain.headers
 
 
-def test_names_failed_hosts_of_a_large_rollout_wherever_they_are(
+def test_names_all_failed_hosts_of_a_large_rollout(
     fleet: DashboardFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(overview, "RECORDS_MAX", 1)

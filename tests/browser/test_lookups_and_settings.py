@@ -1,4 +1,4 @@
-"""What people look up and set at the dashboard: events, the outbox, tokens, roles, refusals."""
+"""What people look up and set on the dashboard: events, the outbox, tokens, roles, refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_filters_events_and_keeps_a_payload_open_while_new_ones_come(
     expect(page.locator(".tide")).to_have_attribute("data-state", "live")
     fleet.publish("v9", {"run": "exec web --fast\n"})
 
-    # No row slides away under the reader: what is new is announced, as far as the filter fits.
+    # No row moves while a person reads: new events are announced if they match the filter.
     expect(page.locator("#new-events")).to_have_text("1 new")
     expect(page.locator(".events details")).to_have_count(1)
     expect(page.locator("details[open] pre.json")).to_contain_text('"number": 1')
@@ -58,23 +58,19 @@ def test_jumps_to_a_time_and_back_to_the_newest(fleet: DashboardFleet, page: Pag
     expect(page.locator(".events details").first).to_contain_text("was proposed")
 
 
-def test_refuses_what_is_no_time_and_says_how_to_write_one(
-    fleet: DashboardFleet, page: Page
-) -> None:
+def test_refuses_an_invalid_time_and_shows_a_valid_one(fleet: DashboardFleet, page: Page) -> None:
     sign_in(page, fleet, "approver", "/events?time=yesterday")
 
     expect(page.locator(".notice[role=alert]")).to_contain_text("2026-11-18T14:05")
 
 
-def test_refuses_a_tag_that_nothing_has_and_says_so_on_the_page(
-    fleet: DashboardFleet, page: Page
-) -> None:
+def test_refuses_an_unknown_tag_on_the_page(fleet: DashboardFleet, page: Page) -> None:
     sign_in(page, fleet, "approver", "/events?tag=nonsense")
 
     expect(page.locator(".notice[role=alert]")).to_be_visible()
 
 
-def test_shows_what_is_owed_to_the_world(fleet: DashboardFleet, page: Page) -> None:
+def test_shows_the_outbox(fleet: DashboardFleet, page: Page) -> None:
     fleet.publish("v1", {"run": "exec web\n"})
     fleet.channel("stable", operations=("announce",))
     fleet.promote("stable", "web.1")
@@ -88,7 +84,7 @@ def test_shows_what_is_owed_to_the_world(fleet: DashboardFleet, page: Page) -> N
     expect(page.locator("tbody tr .chip")).to_have_text("Pending")
 
 
-def test_shows_a_new_token_once_and_lets_it_be_revoked(fleet: DashboardFleet, page: Page) -> None:
+def test_shows_a_new_token_once_and_revokes_it(fleet: DashboardFleet, page: Page) -> None:
     sign_in(page, fleet, "approver", "/settings")
 
     confirm(page, "New token", days="7")
@@ -104,9 +100,7 @@ def test_shows_a_new_token_once_and_lets_it_be_revoked(fleet: DashboardFleet, pa
     assert client.get("/v1/me").status_code == 401
 
 
-def test_adds_a_user_who_can_sign_in_and_nothing_more_than_their_role(
-    fleet: DashboardFleet, page: Page
-) -> None:
+def test_adds_a_user_who_can_do_what_the_role_allows(fleet: DashboardFleet, page: Page) -> None:
     sign_in(page, fleet, "root", "/settings")
 
     confirm(page, "Add user", login="lise", name="Lise Meitner", password=PASSWORD)
@@ -121,9 +115,7 @@ def test_adds_a_user_who_can_sign_in_and_nothing_more_than_their_role(
     expect(page.locator("body")).not_to_contain_text("The author")
 
 
-def test_says_who_may_not_and_what_is_not_there_on_a_page(
-    fleet: DashboardFleet, page: Page
-) -> None:
+def test_explains_refusals_and_missing_things_on_a_page(fleet: DashboardFleet, page: Page) -> None:
     sign_in(page, fleet, "viewer")
 
     missing = page.goto(f"{fleet.url}/rollouts/nowhere@web.1")

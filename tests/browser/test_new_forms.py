@@ -1,4 +1,4 @@
-"""Forms as people use them: join tokens, deletions, and what a protected channel says before."""
+"""Forms as people use them: join tokens, deletions, and the warning of a protected channel."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def names(reads: Reads) -> set[str]:
     return {item.row.channel for item in reads.range(CHANNELS, limit=10)}
 
 
-def test_makes_a_join_token_that_is_shown_once_and_revokes_it(
+def test_shows_a_join_token_once_and_revokes_it(
     fleet: DashboardFleet, page: Page, picture: Picture
 ) -> None:
     sign_in(page, fleet, "approver", "/hosts")
@@ -85,7 +85,7 @@ def test_creates_and_edits_a_repository(
     assert (found.row.quorum, found.row.deployment) == (0, False)
 
 
-def test_deletes_a_channel_that_nothing_uses_and_says_why_another_stays(
+def test_deletes_an_unused_channel_and_explains_why_another_stays(
     fleet: DashboardFleet, page: Page
 ) -> None:
     fleet.publish("v1", {"run": "exec web\n"})
@@ -98,7 +98,7 @@ def test_deletes_a_channel_that_nothing_uses_and_says_why_another_stays(
     page.goto(f"{fleet.url}/channels/stable")
     confirm(page, "Delete", reason="nobody uses it")
 
-    # The page takes `done` out of its address once it has shown the message.
+    # The page removes `done` from its address after it has shown the message.
     expect(page).to_have_url(re.compile(r"/channels(\?.*)?$"))
     assert names(fleet.installation.reads) == {"early"}
 
@@ -111,7 +111,7 @@ def test_deletes_a_channel_that_nothing_uses_and_says_why_another_stays(
         ("/maintenance", "Delete", "This makes a request, which another person must approve"),
     ],
 )
-def test_the_form_of_a_verb_says_before_that_the_channel_is_protected(
+def test_the_form_of_a_verb_warns_that_the_channel_is_protected(
     populated: DashboardFleet, page: Page, address: str, verb: str, says: str
 ) -> None:
     sign_in(page, populated, "approver", address)
@@ -133,7 +133,7 @@ def test_the_form_of_a_verb_says_before_that_the_channel_is_protected(
         ("/budgets/web-hosts/edit", "more time or more room makes a request"),
     ],
 )
-def test_the_page_of_a_form_says_before_that_a_channel_is_protected(
+def test_the_page_of_a_form_warns_that_a_channel_is_protected(
     populated: DashboardFleet, page: Page, address: str, says: str
 ) -> None:
     sign_in(page, populated, "approver", address)
@@ -141,7 +141,7 @@ def test_the_page_of_a_form_says_before_that_a_channel_is_protected(
     expect(page.locator("form .asks")).to_contain_text(says)
 
 
-def test_a_channel_says_what_it_does_by_itself_next_and_what_stops_it(
+def test_a_channel_shows_its_next_automatic_step_and_what_stops_it(
     fleet: DashboardFleet, page: Page
 ) -> None:
     fleet.publish("v1", {"run": "exec web\n"})

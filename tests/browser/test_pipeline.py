@@ -1,4 +1,4 @@
-"""From dev to prod in the browser: each closed edge and what it says, going back, two people."""
+"""From dev to prod in the browser: every reason that closes an edge, rollbacks, two people."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PEOPLE = {
 
 @pytest.fixture
 def other(chromium: Browser) -> Iterator[Page]:
-    """The browser of somebody else."""
+    """The browser of another person."""
     context = chromium.new_context(viewport={"width": 1440, "height": 900})
     found = context.new_page()
     found.set_default_timeout(SECONDS_MAX)
@@ -37,7 +37,9 @@ def other(chromium: Browser) -> Iterator[Page]:
 
 
 def furnish(fleet: DashboardFleet, releases: int) -> None:
-    """Releases, dev with a host, prod with two that come after dev; Ann, and Olga on call."""
+    """Create releases, dev with a host, prod with two hosts and an edge on dev; Ann, and Olga on
+    call.
+    """
     for number in range(1, releases + 1):
         fleet.publish(f"v{number}", {"run": f"exec web {number}\n"})
     fleet.channel("dev", sustained_failure_seconds=0)
@@ -50,7 +52,7 @@ def furnish(fleet: DashboardFleet, releases: int) -> None:
 
 
 def carry_out(fleet: DashboardFleet, rollout_id: str) -> None:
-    """Every host of the rollout gets its order and converges."""
+    """Let every host of the rollout get its order and converge."""
     for _ in WAVES:
         fleet.dispatch()
         for record in fleet.records(rollout_id):
@@ -64,7 +66,7 @@ def outcome(fleet: DashboardFleet, rollout_id: str) -> Outcome | None:
 
 
 def promote(page: Page, fleet: DashboardFleet, channel: str, release: str) -> str:
-    """Promote it by the form on the channel's page; the rollout."""
+    """Promote with the form on the channel's page; return the rollout."""
     page.goto(f"{fleet.url}/channels/{channel}")
     page.locator("main button:text-is('Promote')").first.click()
     dialog = page.locator("dialog[open]")
@@ -75,7 +77,7 @@ def promote(page: Page, fleet: DashboardFleet, channel: str, release: str) -> st
 
 
 def expect_held(page: Page, fleet: DashboardFleet, rollout_id: str, *parts: str) -> None:
-    """The page of the rollout says why it waits, and no host of it gets an order."""
+    """The page of the rollout says why it waits, and none of its hosts gets an order."""
     fleet.dispatch()
     assert fleet.records(rollout_id) == []
     page.goto(f"{fleet.url}/rollouts/{rollout_id}")
@@ -84,14 +86,14 @@ def expect_held(page: Page, fleet: DashboardFleet, rollout_id: str, *parts: str)
 
 
 @pytest.mark.req("OP-2", engines=None, reason="pages over the same gates")
-def test_says_at_each_closed_edge_why_and_goes_through_when_it_is_overridden(
+def test_explains_each_closed_edge_and_passes_an_overridden_one(
     fleet: DashboardFleet, page: Page, other: Page, picture: Picture
 ) -> None:
     furnish(fleet, 7)
     carry_out(fleet, fleet.promote("dev", "web.1"))
     sign_in(page, fleet, "ann", "/channels/prod")
 
-    # It failed there, and giving it up there does not open the edge.
+    # The release failed on dev, and abandoning the rollout there does not open the edge.
     bad = fleet.promote("dev", "web.2")
     fleet.dispatch()
     fleet.activate(bad, "dev-1")
@@ -104,7 +106,7 @@ def test_says_at_each_closed_edge_why_and_goes_through_when_it_is_overridden(
     expect_held(page, fleet, held, "web.2 failed on dev", "dev-1")
     picture(page, "failed")
 
-    # It is under way there, then given up, or another one takes its place.
+    # The rollout on dev is in progress, then aborted, or another one replaces it.
     going = fleet.promote("dev", "web.3")
     held = promote(page, fleet, "prod", "web.3")
     expect_held(page, fleet, held, "web.3 is still rolling out on dev")
@@ -117,7 +119,7 @@ def test_says_at_each_closed_edge_why_and_goes_through_when_it_is_overridden(
     newer = promote(page, fleet, "dev", "web.5")
     expect_held(page, fleet, held, "web.4 was replaced by web.5 on dev before it succeeded")
 
-    # It succeeded there. Then dev is rolled back from it, while prod is in the middle.
+    # The release succeeded on dev. Then dev is rolled back while prod is in the middle.
     carry_out(fleet, newer)
     middle = promote(page, fleet, "prod", "web.5")
     fleet.dispatch()
@@ -134,7 +136,7 @@ def test_says_at_each_closed_edge_why_and_goes_through_when_it_is_overridden(
     expect(page.locator("#gates")).to_contain_text("memory leak")
     picture(page, "rolled_back_there")
 
-    # It succeeded there. Then a host that came late failed with it.
+    # The release succeeded on dev. Then a late host failed with it.
     good = fleet.promote("dev", "web.6")
     carry_out(fleet, good)
     fleet.enroll("dev", "dev-2")
@@ -144,7 +146,7 @@ def test_says_at_each_closed_edge_why_and_goes_through_when_it_is_overridden(
     held = promote(page, fleet, "prod", "web.6")
     expect_held(page, fleet, held, "web.6 is quarantined on dev", "dev-2")
 
-    # It never ran there. Who is not on call cannot pass the edge; who is, says why.
+    # The release never ran on dev. Only a person on call can pass the edge, and gives a reason.
     held = promote(page, fleet, "prod", "web.7")
     expect_held(page, fleet, held, "web.7 was never rolled out on dev")
     barred = page.locator(".why-not", has_text=re.compile("^Override a gate"))
@@ -162,7 +164,7 @@ def test_says_at_each_closed_edge_why_and_goes_through_when_it_is_overridden(
 
 
 @pytest.mark.req("OP-3", engines=None, reason="pages over the same operations")
-def test_rolls_back_during_a_freeze_and_now_in_spite_of_it(
+def test_a_rollback_waits_for_a_freeze_and_a_rollback_now_bypasses_it(
     fleet: DashboardFleet, page: Page, other: Page, picture: Picture
 ) -> None:
     furnish(fleet, 2)
@@ -193,7 +195,7 @@ def test_rolls_back_during_a_freeze_and_now_in_spite_of_it(
 
 
 @pytest.mark.req("OP-6", engines=None, reason="pages over the same operations")
-def test_a_protected_channel_takes_two_people_and_break_glass_a_review(
+def test_a_protected_channel_needs_two_people_and_break_glass_a_review(
     fleet: DashboardFleet, page: Page, other: Page, picture: Picture
 ) -> None:
     furnish(fleet, 2)
@@ -201,7 +203,7 @@ def test_a_protected_channel_takes_two_people_and_break_glass_a_review(
     confirm(page, "Protect", reason="it is production")
     expect(page.locator(".toast")).to_be_visible()
 
-    # One asks, and cannot agree with herself; the other sees it, and it is carried out.
+    # One person asks, and cannot approve; another one sees the request and approves it.
     promote(page, fleet, "dev", "web.1")
     expect(page.locator("main")).to_contain_text("another person must approve")
     assert fleet.records("dev@web.1") == []
@@ -218,7 +220,7 @@ def test_a_protected_channel_takes_two_people_and_break_glass_a_review(
     carry_out(fleet, "dev@web.1")
     assert outcome(fleet, "dev@web.1") is Outcome.SUCCEEDED
 
-    # Somebody on call goes past the approval, and another person reviews it.
+    # A person on call bypasses the approval, and another person reviews it.
     page.context.clear_cookies()
     sign_in(page, fleet, "olga", "/channels/dev")
     page.locator("main button:text-is('Promote')").first.click()

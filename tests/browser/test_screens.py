@@ -1,4 +1,4 @@
-"""Every screen: its picture, its manners, who may see it, and that it runs nothing but our own."""
+"""Every screen: its screenshot, behaviour and permissions; it loads only our own files."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ SCREENS = {
 }
 
 
-# ── looks and manners ─────────────────────────────────────────────────────────────────────────────
+# ── design and behaviour ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1440), ("dark", 1440), ("light", 390)])
-def test_draws_every_screen_without_an_error_and_without_asking_anybody_else(
+def test_every_screen_works_without_errors_or_external_requests(
     populated: DashboardFleet, chromium: Browser, picture: Picture, scheme: str, width: int
 ) -> None:
     context = chromium.new_context(
@@ -91,7 +91,9 @@ def test_draws_every_screen_without_an_error_and_without_asking_anybody_else(
     assert asked == {urlsplit(populated.url).netloc}
 
 
-def test_is_led_by_keys_and_keeps_the_chosen_theme(fleet: DashboardFleet, page: Page) -> None:
+def test_works_with_the_keyboard_and_keeps_the_chosen_theme(
+    fleet: DashboardFleet, page: Page
+) -> None:
     sign_in(page, fleet, "approver")
 
     page.keyboard.press("g")
@@ -148,7 +150,7 @@ def test_opens_the_page_of_a_rollout_of_100_000_hosts(
     picture(page, "grid")
 
 
-def test_leads_an_empty_installation_to_the_next_command(fleet: DashboardFleet, page: Page) -> None:
+def test_an_empty_installation_shows_the_next_command(fleet: DashboardFleet, page: Page) -> None:
     sign_in(page, fleet, "approver")
     for path in ("/", "/rollouts", "/channels", "/releases", "/hosts"):
         page.goto(fleet.url + path)
@@ -156,7 +158,7 @@ def test_leads_an_empty_installation_to_the_next_command(fleet: DashboardFleet, 
         expect(page.locator(".command").first).to_have_text(re.compile("^tidegate "))
 
 
-def test_sets_a_first_start_up_with_the_code_that_was_printed(
+def test_sets_up_a_new_installation_with_the_printed_code(
     tmp_path_factory: pytest.TempPathFactory, page: Page, picture: Picture
 ) -> None:
     data = tmp_path_factory.mktemp("first") / "data"
@@ -182,7 +184,7 @@ def test_sets_a_first_start_up_with_the_code_that_was_printed(
 
 
 @pytest.mark.parametrize("name", samples.SCREENS)
-def test_renders_the_made_up_view_of_every_screen(chromium: Browser, name: str) -> None:
+def test_renders_the_sample_view_of_every_screen(chromium: Browser, name: str) -> None:
     page = chromium.new_page()
     faults: list[str] = []
     page.on("pageerror", lambda error: faults.append(str(error)))
@@ -195,7 +197,7 @@ def test_renders_the_made_up_view_of_every_screen(chromium: Browser, name: str) 
     assert faults == []
 
 
-# ── who may see and do what ───────────────────────────────────────────────────────────────────────
+# ── permissions ───────────────────────────────────────────────────────────────────────────────────
 
 
 def sent(client: httpx2.Client, route: Route, csrf: str = "") -> httpx2.Response:
@@ -216,7 +218,7 @@ def csrf_of(client: httpx2.Client) -> str:
     return found[1]
 
 
-def test_asks_whoever_is_nobody_to_sign_in_and_changes_nothing(populated: DashboardFleet) -> None:
+def test_without_a_session_every_page_leads_to_sign_in(populated: DashboardFleet) -> None:
     head = populated.installation.log.head()
     nobody = populated.served.client()
 
@@ -230,7 +232,9 @@ def test_asks_whoever_is_nobody_to_sign_in_and_changes_nothing(populated: Dashbo
 
 
 @pytest.mark.parametrize("login", ["author", "viewer", "root"])
-def test_refuses_every_verb_that_no_role_covers(populated: DashboardFleet, login: str) -> None:
+def test_refuses_every_verb_outside_the_roles_of_the_user(
+    populated: DashboardFleet, login: str
+) -> None:
     roles = {"author": Role.AUTHOR, "viewer": Role.VIEWER, "root": Role.SECURITY_ADMIN}
     client = cookies(populated, login)
     csrf = csrf_of(client)
@@ -245,12 +249,12 @@ def test_refuses_every_verb_that_no_role_covers(populated: DashboardFleet, login
     forbidden = [route for route in PAGES if not is_covered(route)]
     answers = {route.name: sent(client, route, csrf).status_code for route in forbidden}
 
-    # A form that lacks its fields is refused for that before anybody asks who sent it.
+    # A form without its fields is refused for that before its sender is checked.
     assert {name for name, status in answers.items() if status not in (400, 403)} == set()
     assert populated.installation.log.head() == head
 
 
-def test_takes_no_form_without_the_token_of_its_session(populated: DashboardFleet) -> None:
+def test_refuses_a_form_without_the_token_of_its_session(populated: DashboardFleet) -> None:
     client = cookies(populated, "approver")
     head = populated.installation.log.head()
 
@@ -264,7 +268,7 @@ def test_takes_no_form_without_the_token_of_its_session(populated: DashboardFlee
     assert populated.installation.log.head() == head
 
 
-def test_leads_nobody_to_another_site_after_signing_in(fleet: DashboardFleet) -> None:
+def test_redirects_to_no_other_site_after_sign_in(fleet: DashboardFleet) -> None:
     for address in ("https://evil.test/", "//evil.test", "/\\evil.test", "evil"):
         form = {"login": "viewer", "password": PASSWORD, "next": address}
 
@@ -273,7 +277,7 @@ def test_leads_nobody_to_another_site_after_signing_in(fleet: DashboardFleet) ->
         assert found.headers["location"] == "/"
 
 
-def test_tells_every_disabled_verb_why(populated: DashboardFleet) -> None:
+def test_explains_every_disabled_verb(populated: DashboardFleet) -> None:
     client = cookies(populated, "viewer")
     for path in ("/rollouts/stable@web.1", "/channels/stable", "/revisions/default.web.v2"):
         text = client.get(path).text
@@ -295,7 +299,7 @@ def vendored() -> Iterator[tuple[str, str, str]]:
             yield cells[1], cells[5].split(", ")[1].strip("`"), cells[6]
 
 
-def test_keeps_vendored_files_as_they_came_each_with_its_licence() -> None:
+def test_vendored_files_are_unchanged_and_have_their_licences() -> None:
     listed = {name: digest for name, _, digest in vendored()}
     folder = STATIC / "vendor"
 
@@ -309,7 +313,7 @@ def test_keeps_vendored_files_as_they_came_each_with_its_licence() -> None:
     assert all((folder / licence).stat().st_size > 200 for _, licence, _ in vendored())
 
 
-def test_keeps_static_files_for_good_under_an_address_that_changes_with_them(
+def test_static_files_are_cached_under_an_address_that_changes_with_them(
     fleet: DashboardFleet,
 ) -> None:
     page = render("sign_in.html", samples.frame("signin"), samples.DOOR).decode()
@@ -326,7 +330,7 @@ def test_keeps_static_files_for_good_under_an_address_that_changes_with_them(
     assert len(static_files()) > len(addresses)
 
 
-def test_writes_no_script_and_no_style_into_a_page() -> None:
+def test_pages_contain_no_inline_script_or_style() -> None:
     for name, (template, _, view) in samples.SCREENS.items():
         page = render(template, samples.frame(name), view).decode()
 
@@ -334,14 +338,14 @@ def test_writes_no_script_and_no_style_into_a_page() -> None:
         assert not re.search(r"<[^>]+\s(?:style|on\w+)=", page), name
 
 
-def test_gives_every_state_a_glyph_and_a_word_of_its_own() -> None:
+def test_every_state_has_a_glyph_and_a_word_of_its_own() -> None:
     chips = [chip for _, chip in GRID]
 
     assert len({chip.word for chip in chips}) == len({chip.icon for chip in chips}) == len(chips)
-    assert len(GRID) <= 16  # the browser counts them in sixteen places
+    assert len(GRID) <= 16  # the browser uses them in sixteen places
 
 
-def test_serves_pages_without_naming_them_in_the_api_document(fleet: DashboardFleet) -> None:
+def test_pages_are_not_in_the_openapi_document(fleet: DashboardFleet) -> None:
     served: Served = fleet.served
     token = served.token(served.user())
 
@@ -353,7 +357,7 @@ def test_serves_pages_without_naming_them_in_the_api_document(fleet: DashboardFl
     )
 
 
-# ── what is not there ─────────────────────────────────────────────────────────────────────────────
+# ── not found ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -366,7 +370,7 @@ def test_serves_pages_without_naming_them_in_the_api_document(fleet: DashboardFl
         ("/signout", 405, "That cannot be done here"),
     ],
 )
-def test_shows_a_browser_what_is_wrong_in_the_house_look(
+def test_shows_errors_as_pages_to_a_browser(
     populated: DashboardFleet, path: str, status: int, said: str
 ) -> None:
     client = cookies(populated, "viewer")
@@ -378,7 +382,7 @@ def test_shows_a_browser_what_is_wrong_in_the_house_look(
     assert "<nav" in page.text
 
 
-def test_answers_programs_with_problem_details_where_there_is_no_page(
+def test_answers_programs_with_a_problem_if_there_is_no_page(
     populated: DashboardFleet,
 ) -> None:
     client = cookies(populated, "viewer")
@@ -389,7 +393,7 @@ def test_answers_programs_with_problem_details_where_there_is_no_page(
         assert found.headers["content-type"] == "application/problem+json"
 
 
-def test_names_the_request_of_a_fault_that_only_the_log_knows(
+def test_an_internal_error_names_only_the_request_id(
     populated: DashboardFleet, page: Page, picture: Picture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sign_in(page, populated, "viewer")

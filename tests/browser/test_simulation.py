@@ -1,4 +1,4 @@
-"""Simulate: runs are played one by one while the page shows them, and nothing changes."""
+"""Simulations: runs appear one by one on the page, and nothing is changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def planned(fleet: DashboardFleet) -> None:
     fleet.enroll("stable", *HOSTS)
 
 
-def test_draws_run_after_run_until_all_are_played(
+def test_shows_run_after_run_until_all_are_done(
     fleet: DashboardFleet, page: Page, picture: Picture
 ) -> None:
     planned(fleet)
@@ -50,7 +50,7 @@ def test_draws_run_after_run_until_all_are_played(
     picture(page, "forecast")
 
 
-def test_plays_one_more_run_each_time_and_the_same_as_all_at_once(fleet: DashboardFleet) -> None:
+def test_adds_one_run_at_a_time_with_the_same_result_as_all_at_once(fleet: DashboardFleet) -> None:
     planned(fleet)
     here = fleet.installation
     plays = Simulations(here.reads, here.fleet_reader, here.promotions, here.forecast)
@@ -87,7 +87,7 @@ def test_plays_one_more_run_each_time_and_the_same_as_all_at_once(fleet: Dashboa
         ("channel=stable&start_at=soon", "write a time such as"),
     ],
 )
-def test_says_in_place_why_nothing_can_be_played(
+def test_explains_on_the_page_why_nothing_can_be_simulated(
     fleet: DashboardFleet, asked: str, said: str
 ) -> None:
     planned(fleet)
@@ -100,14 +100,14 @@ def test_says_in_place_why_nothing_can_be_played(
 
 
 @pytest.mark.parametrize("asked", ["runs=0", f"runs={RUNS + 1}", "luck=good", "seed=-1", "odds=1"])
-def test_refuses_what_the_form_cannot_ask(fleet: DashboardFleet, asked: str) -> None:
+def test_refuses_values_that_the_form_does_not_offer(fleet: DashboardFleet, asked: str) -> None:
     found = cookies(fleet, "viewer").get(f"/plan/forecast?channel=stable&{asked}")
 
     assert found.status_code == 400
     assert f"{asked.partition('=')[0]}: " in found.text
 
 
-def test_uses_the_rates_of_the_last_rollouts_and_draws_the_wait_for_the_start(
+def test_uses_the_rates_of_the_last_rollouts_and_shows_the_wait_for_the_start(
     populated: DashboardFleet, page: Page, picture: Picture
 ) -> None:
     sign_in(page, populated, "viewer", "/plan?channel=stable")

@@ -1,4 +1,4 @@
-"""Lists in the order that somebody asks for: headings are links, and pages stay stable."""
+"""Sorted lists: headings are links, and pages stay stable."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_pages_in_any_order_show_every_row_once(rows: list[Row], wish: str, limi
 
 
 @given(ROWS, st.sampled_from(["name", "-size"]), st.integers(1, 3), st.data())
-def test_rows_that_come_and_go_between_two_pages_move_no_other_row(
+def test_rows_added_or_removed_between_two_pages_move_no_other_row(
     rows: list[Row], wish: str, limit: int, data: st.DataObject
 ) -> None:
     order = COLUMNS.order(wish)
@@ -96,7 +96,7 @@ def following(client: httpx2.Client, address: str) -> str | None:
     return None if found is None else unescape(found[1])
 
 
-def test_hosts_are_counted_as_people_count_and_sorted_by_what_they_say(
+def test_hosts_sort_by_number_and_by_any_column(
     fleet: DashboardFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet.channel("stable")
@@ -111,7 +111,7 @@ def test_hosts_are_counted_as_people_count_and_sorted_by_what_they_say(
     assert 'href="/hosts?filter=all&amp;sort=name"' in page
 
     monkeypatch.setattr(layout, "ROWS", 2)
-    monkeypatch.setattr(host_pages, "SORTED_MAX", 3)  # too many to sort: by id, and it says so
+    monkeypatch.setattr(host_pages, "SORTED_MAX", 3)  # too many to sort
     assert first_cells(client, "/hosts?sort=-name") == ["web-1", "web-10", "web-2", "web-33"]
     assert "Narrow the selector" in client.get("/hosts?sort=-name").text
 

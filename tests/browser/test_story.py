@@ -1,4 +1,4 @@
-"""The story of a release as a person at the dashboard sees it: reviewed, promoted, cleared."""
+"""A release as a person sees it on the dashboard: reviewed, promoted, cleared."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_reads_the_diff_approves_promotes_and_watches_the_waves(
     assert name == "default.web.v2"
 
 
-def test_draws_the_cards_of_waves_from_the_same_bytes_as_the_squares(
+def test_draws_wave_cards_and_squares_from_the_same_bytes(
     fleet: DashboardFleet, page: Page
 ) -> None:
     prepared(fleet)
@@ -76,7 +76,7 @@ def test_draws_the_cards_of_waves_from_the_same_bytes_as_the_squares(
     card = page.locator(".wave").first
     expect(card.locator(".number").first).to_have_text("0/2")
 
-    # The page cannot redraw itself: whatever a card shows now comes from the stream of the grid.
+    # The page cannot be redrawn: every change of a card now comes from the stream of the grid.
     page.route(f"**/rollouts/{rollout_id}", lambda route: route.abort())
     first, second = (record.host_id for record in fleet.records(rollout_id))
     fleet.activate(rollout_id, first)
@@ -88,14 +88,14 @@ def test_draws_the_cards_of_waves_from_the_same_bytes_as_the_squares(
     assert widths == ["t-good", "t-soak"]
     expect(page.locator("[data-hosts-done]")).to_have_text("1")
 
-    # A redraw brings the words, and changes nothing that was drawn from the bytes.
+    # A redraw updates the words, and changes nothing that was drawn from the bytes.
     page.unroute(f"**/rollouts/{rollout_id}")
     fleet.converge(rollout_id, second)
     expect(card.locator(".status")).to_contain_text("done")
     expect(card.locator(".number").first).to_have_text("2/2")
 
 
-def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
+def test_halts_on_a_failing_host_and_continues_when_cleared(
     fleet: DashboardFleet, page: Page, picture: Picture
 ) -> None:
     prepared(fleet)
@@ -105,7 +105,7 @@ def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
     expect(page.locator(".why-not", has_text=re.compile("^Clear"))).to_contain_text(
         "It is rolling out. Only a rollout that stopped is cleared."
     )
-    # The page is live before the fleet moves, or it would only show what it found.
+    # The page is live before the fleet moves; otherwise it would only show the stored state.
     expect(page.locator(".tide")).to_have_attribute("data-state", "live")
 
     first, second = (record.host_id for record in fleet.records(rollout_id))
@@ -131,7 +131,7 @@ def test_halts_on_a_failing_host_and_goes_on_when_somebody_clears_it(
     assert fleet.installation.health.differences() == []
 
 
-def test_a_stopped_rollout_offers_the_way_back_first_and_names_releases(
+def test_a_halted_rollout_offers_the_rollback_first_and_names_releases(
     fleet: DashboardFleet, page: Page, picture: Picture
 ) -> None:
     prepared(fleet)
@@ -174,9 +174,7 @@ def test_a_stopped_rollout_offers_the_way_back_first_and_names_releases(
     )
 
 
-def test_pauses_and_resumes_with_a_reason_that_the_log_keeps(
-    fleet: DashboardFleet, page: Page
-) -> None:
+def test_pauses_and_resumes_with_a_recorded_reason(fleet: DashboardFleet, page: Page) -> None:
     prepared(fleet)
     rollout_id = fleet.promote("stable", "web.1")
     sign_in(page, fleet, "approver", f"/rollouts/{rollout_id}")
@@ -191,12 +189,12 @@ def test_pauses_and_resumes_with_a_reason_that_the_log_keeps(
     expect(page.locator(".timeline")).to_contain_text("back from lunch")
 
 
-def test_shows_the_page_with_the_refusal_when_somebody_else_was_faster(
+def test_shows_a_refusal_on_the_page_if_another_person_was_faster(
     fleet: DashboardFleet, page: Page
 ) -> None:
     name = prepared(fleet)
     sign_in(page, fleet, "approver", f"/revisions/{name}")
-    page.click("main button:text-is('Reject')")  # the page holds still while a dialog is open
+    page.click("main button:text-is('Reject')")  # the page does not update while a dialog is open
     fleet.withdraw(name)
 
     dialog = page.locator("dialog[open]")
@@ -207,9 +205,7 @@ def test_shows_the_page_with_the_refusal_when_somebody_else_was_faster(
     expect(page.locator("h1 .chip")).to_have_text("Draft")
 
 
-def test_asks_to_sign_in_again_where_the_session_ended_meanwhile(
-    fleet: DashboardFleet, page: Page
-) -> None:
+def test_asks_to_sign_in_again_after_the_session_ended(fleet: DashboardFleet, page: Page) -> None:
     prepared(fleet)
     rollout_id = fleet.promote("stable", "web.1")
     sign_in(page, fleet, "approver", f"/rollouts/{rollout_id}")

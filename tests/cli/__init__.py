@@ -1,1 +1,1 @@
-"""The command line: as real processes against real servers, and its pure parts one by one."""
+"""The command line: as real processes against real servers, and its pure parts on their own."""

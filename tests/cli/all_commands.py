@@ -9,7 +9,7 @@ from tidegate.cli.root import root
 
 
 def commands() -> dict[str, click.Command]:
-    """Every command that does something, by its whole name."""
+    """Every command that is not a group, by its full name."""
     group = root(TABLE)
     ctx = click.Context(group, info_name="tidegate")
     found: dict[str, click.Command] = {}

@@ -16,21 +16,21 @@ Seat = Callable[..., Shell]
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[Served]:
-    """A server of its own, set up by its administrator, on SQLite."""
+    """A server for one test, set up by its administrator, on SQLite."""
     with serving(tmp_path / "data") as server:
         yield server
 
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """One server for a module's tests that do not get into each other's way."""
+    """One server for all tests of a module that do not affect each other."""
     with serving(tmp_path_factory.mktemp("shared") / "data") as server:
         yield server
 
 
 @pytest.fixture
 def seat(tmp_path: Path, shared: Served) -> Seat:
-    """A shell of a new person with these roles; none: with all of them."""
+    """Make a shell of a new person with these roles, or with all roles if none is given."""
     count = 0
 
     def seated(*roles: Role | Grant) -> Shell:

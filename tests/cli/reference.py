@@ -1,4 +1,4 @@
-"""Writes docs/cli.md: ``python -m tests.cli.reference``."""
+"""Write docs/cli.md: ``python -m tests.cli.reference``."""
 
 from __future__ import annotations
 

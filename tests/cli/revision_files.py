@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def files(place: Path, **content: str) -> str:
-    """A directory with these files; __ in a name is a slash, _ a dot."""
+    """A directory with these files; in a name, __ is a slash and _ a dot."""
     place.mkdir(parents=True, exist_ok=True)
     for name, text in content.items():
         path = place / name.replace("__", "/").replace("_", ".")

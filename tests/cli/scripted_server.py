@@ -1,4 +1,4 @@
-"""A server that answers as it is told: for what a real one does too seldom to be waited for."""
+"""A server that sends scripted responses, for cases that a real server rarely produces."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RecordedRequest:
-    """A request as it came."""
+    """A request as it arrived."""
 
     method: str
     path: str
@@ -28,7 +28,7 @@ class RecordedRequest:
 
 @dataclass(frozen=True)
 class ScriptedResponse:
-    """An answer; status 0 cuts the connection instead."""
+    """A response; status 0 cuts the connection instead."""
 
     status: int = 200
     body: Any = None
@@ -48,7 +48,7 @@ Script = Callable[[RecordedRequest], ScriptedResponse]
 
 
 class ScriptedServer:
-    """A running server, and what it was asked."""
+    """A running server, and the requests that it got."""
 
     def __init__(self, url: str, asked: list[RecordedRequest]) -> None:
         self.url = url
@@ -57,7 +57,7 @@ class ScriptedServer:
 
 @contextmanager
 def serve_script(script: Script) -> Iterator[ScriptedServer]:
-    """Serve by a function from requests to answers, until the block ends."""
+    """Serve by a function from requests to responses, until the block ends."""
     asked: list[RecordedRequest] = []
 
     class Desk(BaseHTTPRequestHandler):
@@ -70,7 +70,7 @@ def serve_script(script: Script) -> Iterator[ScriptedServer]:
             asked.append(request)
             says = script(request)
             if says.status == 0:
-                linger = struct.pack("ii", 1, 0)  # closes with a reset, as a crash does
+                linger = struct.pack("ii", 1, 0)  # closes with a reset, as after a crash
                 self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
                 self.close_connection = True
                 return
@@ -97,6 +97,6 @@ def serve_script(script: Script) -> Iterator[ScriptedServer]:
 
 
 def in_turn(*says: ScriptedResponse) -> Script:
-    """These answers one after the other; the last one for ever."""
+    """Send these responses one after the other, and then the last one forever."""
     left = list(says)
     return lambda asked: left.pop(0) if len(left) > 1 else left[0]

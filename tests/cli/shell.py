@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any
 
 SECONDS_MAX = 90.0
-Dialogue = Sequence[tuple[str, str]]  # a prompt, and what is typed at it
+Dialogue = Sequence[tuple[str, str]]  # a prompt, and the input for it
 COLUMNS = 100
 
 
 @dataclass(frozen=True)
 class Ran:
-    """What a command left behind."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -39,11 +39,11 @@ class Ran:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-INTERRUPT = "\x03"  # what Ctrl-C types
+INTERRUPT = "\x03"  # the character that Ctrl-C sends
 
 
 class Shell:
-    """A shell of one person: a home of its own, and the server that it talks to."""
+    """The shell of one person: a home directory, and the server that it talks to."""
 
     def __init__(self, home: Path, url: str | None = None, token: str | None = None) -> None:
         home.mkdir(exist_ok=True)
@@ -74,7 +74,7 @@ class Shell:
         return Ran(done.returncode, done.stdout, done.stderr)
 
     def start(self, *args: str) -> subprocess.Popen[str]:
-        """Start a command that goes on."""
+        """Start a command, and do not wait for its end."""
         return subprocess.Popen(
             [sys.executable, "-m", "tidegate", *args],
             stdout=subprocess.PIPE,
@@ -85,9 +85,9 @@ class Shell:
         )
 
     def on_terminal(self, *args: str, typed: Dialogue = (), **environ: str) -> Ran:
-        """Run a command on a terminal of its own; output and errors come together.
+        """Run a command on a terminal of its own; its output and errors are mixed.
 
-        What is typed is typed when its prompt stands there.
+        Each input is typed when its prompt appears.
         """
         ours, theirs = pty.openpty()
         process = subprocess.Popen(
@@ -111,8 +111,8 @@ class Shell:
 
 
 def _own_terminal() -> None:
-    """Make standard input the terminal that interrupts come from, and that secrets are read on."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # whoever runs the tests may ignore it
+    """Make standard input the controlling terminal, for interrupts and for secrets."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # the test runner may ignore it
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 
 
@@ -122,12 +122,12 @@ def _read_all(terminal: int, typed: list[tuple[str, str]]) -> bytes:
     while time.monotonic() < deadline:
         ready, _, _ = select.select([terminal], [], [], 1.0)
         if not ready:
-            if last == INTERRUPT:  # Python may begin to read just behind it, and not notice
+            if last == INTERRUPT:  # Python may start to read only after it, and miss it
                 os.write(terminal, last.encode())
             continue
         try:
             part = os.read(terminal, 65_536)
-        except OSError:  # the other end is closed: the command is over
+        except OSError:  # the other end is closed: the command has ended
             return seen
         if not part:
             return seen

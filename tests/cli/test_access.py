@@ -1,4 +1,4 @@
-"""Getting in with the command line: first start, signing in, users, tokens, repositories."""
+"""Access with the command line: first start, sign-in, users, tokens, repositories."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def kept(shell: Shell) -> Path:
     return shell.home / "config" / "tidegate" / "client.json"
 
 
-def test_sets_up_signs_in_and_forgets(tmp_path: Path) -> None:
+def test_sets_up_signs_in_and_signs_out(tmp_path: Path) -> None:
     with serving(tmp_path / "data", is_set_up=False) as served:
         code = served.installation.accounts.open_setup() or ""
         ada = Shell(tmp_path / "ada")
@@ -42,7 +42,7 @@ def test_sets_up_signs_in_and_forgets(tmp_path: Path) -> None:
     assert (nobody.code, "try: tidegate login" in nobody.err) == (5, True)
 
 
-def test_says_that_a_server_is_not_set_up(tmp_path: Path) -> None:
+def test_reports_that_a_server_is_not_set_up(tmp_path: Path) -> None:
     with serving(tmp_path / "data", is_set_up=False) as served:
         ada = Shell(tmp_path / "ada", served.url)
         asked = ada.run("status")
@@ -72,7 +72,7 @@ def test_a_new_person_chooses_the_first_password(tmp_path: Path, served: Served)
     assert signed_in.code == 0, signed_in.err
 
 
-def test_keeps_a_token_that_only_its_owner_can_read(tmp_path: Path, served: Served) -> None:
+def test_stores_a_token_that_only_its_owner_can_read(tmp_path: Path, served: Served) -> None:
     admin = Shell(tmp_path / "admin", served.url, served.token("user_admin0000"))
     grace = Shell(tmp_path / "grace")
     admin.run(
@@ -94,9 +94,7 @@ def test_keeps_a_token_that_only_its_owner_can_read(tmp_path: Path, served: Serv
     assert "viewer" in grace.run("whoami").out
 
 
-def test_changes_ones_own_password_and_keeps_a_token_of_the_time_after(
-    tmp_path: Path, served: Served
-) -> None:
+def test_changes_the_own_password_and_stores_a_new_token(tmp_path: Path, served: Served) -> None:
     admin = Shell(tmp_path / "admin", served.url, served.token("user_admin0000"))
     flags = ("--name", "Grace", "--password-stdin", "--role", "viewer")
     admin.run("user", "create", "grace", *flags, stdin=PASSWORD)
@@ -139,9 +137,7 @@ def test_a_reset_prints_a_link_for_the_user_who_chooses_the_password(
     assert grace.run(*sign_in, stdin="only grace knows it\n").code == 0
 
 
-def test_sends_a_kept_token_only_to_the_server_that_it_is_for(
-    tmp_path: Path, served: Served
-) -> None:
+def test_sends_a_stored_token_only_to_its_server(tmp_path: Path, served: Served) -> None:
     shell = Shell(tmp_path / "home")
     token = served.token("user_admin0000")
     shell.run("login", "--url", served.url, "--token", token)
@@ -152,7 +148,7 @@ def test_sends_a_kept_token_only_to_the_server_that_it_is_for(
     assert shell.run("whoami", "--url", elsewhere).code == 5
 
 
-def test_takes_the_flag_before_the_environment_before_the_file(
+def test_a_flag_overrides_the_environment_which_overrides_the_file(
     tmp_path: Path, served: Served
 ) -> None:
     shell = Shell(tmp_path / "home")
@@ -168,7 +164,7 @@ def test_takes_the_flag_before_the_environment_before_the_file(
     assert by_file["user_id"] == by_flag["user_id"] != "user_admin0000"
 
 
-def test_administers_people(tmp_path: Path, served: Served) -> None:
+def test_administers_users(tmp_path: Path, served: Served) -> None:
     admin = Shell(tmp_path / "admin", served.url, served.token("user_admin0000"))
 
     added = admin.run(
@@ -211,7 +207,7 @@ def test_shows_a_token_once_and_revokes_it(seat: Seat) -> None:
     assert after.code == 5
 
 
-def test_makes_and_changes_repositories(seat: Seat) -> None:
+def test_creates_and_changes_repositories(seat: Seat) -> None:
     admin = seat()
 
     made = admin.run("repo", "create", "blueprints", "--approvals", "2", "-o", "json").json()
@@ -228,7 +224,7 @@ def test_makes_and_changes_repositories(seat: Seat) -> None:
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.AUTHOR, Role.AUDITOR])
-def test_says_who_can_grant_what_you_lack(seat: Seat, role: Role) -> None:
+def test_names_who_can_grant_a_missing_permission(seat: Seat, role: Role) -> None:
     shell = seat(role)
 
     refused = shell.run("repo", "create", "mine")

@@ -1,4 +1,4 @@
-"""Files of a revision in a directory: nothing lands outside, nothing is lost, all is checked."""
+"""Files of a revision in a directory: never written outside, never lost, always verified."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tidegate.cli.revisions.transfer import unpack_archive
 from tidegate.domain.content import manifests
 from tidegate.domain.content.manifests import FileManifest
 
-Bodies = dict[str, tuple[bytes, bool]]  # content, and whether it is a program
+Bodies = dict[str, tuple[bytes, bool]]  # content, and whether it is executable
 FILES: Bodies = {
     "a.txt": (b"one\n", False),
     "dir/b.bin": (bytes(range(256)), True),
@@ -33,7 +33,7 @@ def entries(bodies: Bodies) -> Files:
 
 
 def write(place: Path, bodies: Bodies, mark: CheckoutMark) -> None:
-    """Stage these files, and put them in place."""
+    """Stage these files, and move them into place."""
     with checkout.staging(place) as stage:
         files = {
             path: checkout.stage_file(stage, path, [content], executable=executable)
@@ -70,7 +70,7 @@ def test_makes_programs_executable_as_far_as_the_umask_allows(tmp_path: Path, um
     assert stat.S_IMODE((tmp_path / "a.txt").stat().st_mode) == 0o666 & ~umask
 
 
-def test_takes_the_bit_away_from_what_is_no_program_any_more(tmp_path: Path) -> None:
+def test_removes_the_executable_bit_if_the_revision_has_none(tmp_path: Path) -> None:
     write(tmp_path, FILES, MARK)
     plain = {path: (content, False) for path, (content, _) in FILES.items()}
 
@@ -89,7 +89,7 @@ def test_sees_a_changed_mode_as_a_change_that_was_not_pushed(tmp_path: Path) -> 
     assert "changes that were not pushed" in stopped.value.detail
 
 
-def test_reads_no_file_whose_name_no_revision_takes(tmp_path: Path) -> None:
+def test_refuses_file_names_that_no_revision_may_have(tmp_path: Path) -> None:
     (tmp_path / "a\nb").write_text("x")
 
     with pytest.raises(CommandExit) as stopped:
@@ -98,7 +98,7 @@ def test_reads_no_file_whose_name_no_revision_takes(tmp_path: Path) -> None:
     assert "'a\\nb' is no path of a file in a package" in stopped.value.detail
 
 
-def test_takes_away_what_a_newer_pull_does_not_have(tmp_path: Path) -> None:
+def test_removes_files_that_a_newer_pull_does_not_have(tmp_path: Path) -> None:
     write(tmp_path, FILES, MARK)
     fewer = {"a.txt": (b"other\n", False)}
 
@@ -112,7 +112,7 @@ def test_takes_away_what_a_newer_pull_does_not_have(tmp_path: Path) -> None:
     "path",
     ["../x", "/etc/x", "a/../../x", "", "a//b", "./a", "a\\b", ".git/hooks/x", "a\x00b", "a\nb"],
 )
-def test_writes_no_path_that_leads_out(tmp_path: Path, path: str) -> None:
+def test_writes_no_path_outside_the_directory(tmp_path: Path, path: str) -> None:
     files = {path: (b"x", False)}
 
     with pytest.raises(CommandExit) as stopped:
@@ -138,7 +138,7 @@ def test_writes_through_no_link(tmp_path: Path) -> None:
 
 
 @pytest.mark.req("OP-11", engines=None, reason="a checkout is no engine")
-def test_keeps_links_as_they_are(tmp_path: Path) -> None:
+def test_keeps_symlinks_as_they_are(tmp_path: Path) -> None:
     place = tmp_path / "web"
     (place / "lib").mkdir(parents=True)
     (place / "lib" / "run").write_text("#!/bin/sh")
@@ -160,7 +160,7 @@ def test_keeps_links_as_they_are(tmp_path: Path) -> None:
     assert checkout.read(tmp_path / "again") == found
 
 
-def test_writes_nothing_that_is_not_what_was_announced(tmp_path: Path) -> None:
+def test_writes_nothing_that_differs_from_the_announced_hash(tmp_path: Path) -> None:
     with pytest.raises(CommandExit) as stopped:
         write(tmp_path / "in", FILES, mark_of({}))
 
@@ -168,7 +168,7 @@ def test_writes_nothing_that_is_not_what_was_announced(tmp_path: Path) -> None:
     assert not (tmp_path / "in").exists()
 
 
-def test_leaves_git_and_its_own_mark_out(tmp_path: Path) -> None:
+def test_skips_git_and_its_own_mark(tmp_path: Path) -> None:
     write(tmp_path, FILES, MARK)
     (tmp_path / ".git").mkdir()
     (tmp_path / ".git" / "config").write_text("x")
@@ -216,14 +216,14 @@ def unpack(content: bytes, stage: Path, count: int = 10, total: int = 10) -> Fil
         packed(".git/hooks/x"),
     ],
 )
-def test_takes_files_alone_out_of_an_archive(tmp_path: Path, content: bytes) -> None:
+def test_unpacks_only_files_from_an_archive(tmp_path: Path, content: bytes) -> None:
     with pytest.raises(CommandExit):
         unpack(content, tmp_path / "stage")
 
     assert [*tmp_path.rglob("x")] == []
 
 
-def test_takes_no_more_out_of_an_archive_than_was_announced(tmp_path: Path) -> None:
+def test_unpacks_no_more_than_was_announced(tmp_path: Path) -> None:
     assert list(unpack(packed("x"), tmp_path / "fits", count=1, total=0)) == ["x"]
     with pytest.raises(CommandExit):
         unpack(packed("x"), tmp_path / "many", count=0)
@@ -242,7 +242,7 @@ def test_leaves_no_staged_file_behind(tmp_path: Path) -> None:
     ]
 
 
-def test_names_that_only_look_like_ours_are_content(tmp_path: Path) -> None:
+def test_similar_names_count_as_content(tmp_path: Path) -> None:
     named = {
         ".tidegate-notes/a.txt",
         "dir/.tidegate-pull-abcdefgh/b.txt",
@@ -257,7 +257,7 @@ def test_names_that_only_look_like_ours_are_content(tmp_path: Path) -> None:
 
 
 def killed_pull(place: Path) -> Path:
-    """What is left when a pull had no time to tidy up."""
+    """Leave what a pull leaves when it is killed."""
     with checkout.staging(place) as stage:
         left = stage.name
     (place / left).mkdir(parents=True)
@@ -265,7 +265,7 @@ def killed_pull(place: Path) -> Path:
     return place / left
 
 
-def test_a_pull_removes_what_one_that_was_killed_left(tmp_path: Path) -> None:
+def test_a_pull_removes_the_remains_of_a_killed_one(tmp_path: Path) -> None:
     place = tmp_path / "web"
     write(place, FILES, MARK)
     left = killed_pull(place)
@@ -277,19 +277,19 @@ def test_a_pull_removes_what_one_that_was_killed_left(tmp_path: Path) -> None:
     assert checkout.read(place) == entries(FILES)
 
 
-def test_a_first_pull_that_was_killed_is_not_in_the_way(tmp_path: Path) -> None:
+def test_a_killed_first_pull_does_not_block_the_next(tmp_path: Path) -> None:
     killed_pull(tmp_path / "web")
 
     checkout.check_free(tmp_path / "web", MARK.name, discard=False)
 
 
-def test_a_pull_leaves_that_of_another_process_alone(tmp_path: Path) -> None:
+def test_a_pull_does_not_touch_that_of_another_process(tmp_path: Path) -> None:
     with checkout.staging(tmp_path) as one, checkout.staging(tmp_path) as other:
         assert one.is_dir()
         assert other.is_dir()
 
 
-def test_takes_no_file_into_a_directory_of_a_pull(tmp_path: Path) -> None:
+def test_pushes_no_file_from_the_directory_of_a_pull(tmp_path: Path) -> None:
     with pytest.raises(CommandExit, match="no revision can hold"):
         checkout.check_path(".tidegate-pull-abcdefgh/x")
     checkout.check_path("dir/.tidegate-pull-abcdefgh/x")

@@ -1,4 +1,4 @@
-"""What the client does with answers: repeats, keys, versions, problems; each ends in a code."""
+"""How the client handles responses: repeats, keys, versions, problems, and exit codes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def shell(tmp_path: Path, url: str) -> Shell:
     return Shell(tmp_path / "home", url, "tg_abc_def")
 
 
-def test_repeats_a_write_under_the_same_key_until_the_server_is_there(tmp_path: Path) -> None:
+def test_repeats_a_write_with_the_same_key_until_the_server_is_there(tmp_path: Path) -> None:
     away = problem(503, "store_unavailable")
     with serve_script(in_turn(away, ScriptedResponse(0), CREATED)) as server:
         done = shell(tmp_path, server.url).run("repo", "create", "x")
@@ -48,7 +48,7 @@ def test_mints_a_new_key_for_every_write(tmp_path: Path) -> None:
     assert len({asked.headers["idempotency-key"] for asked in server.asked}) == 2
 
 
-def test_repeats_no_write_that_was_refused(tmp_path: Path) -> None:
+def test_does_not_repeat_a_refused_write(tmp_path: Path) -> None:
     with serve_script(in_turn(problem(422, "refused"), CREATED)) as server:
         refused = shell(tmp_path, server.url).run("repo", "create", "x")
 
@@ -56,7 +56,7 @@ def test_repeats_no_write_that_was_refused(tmp_path: Path) -> None:
     assert len(server.asked) == 1
 
 
-def test_sends_the_version_that_stands_back_as_it_came(tmp_path: Path) -> None:
+def test_sends_the_current_version_back_unchanged(tmp_path: Path) -> None:
     stands = ScriptedResponse(200, {"name": "x"}, {"etag": '"41-7"'})
     with serve_script(in_turn(stands, CREATED)) as server:
         shell(tmp_path, server.url).run("repo", "edit", "x", "--approvals", "1")
@@ -110,7 +110,7 @@ def test_names_every_field_that_is_wrong(tmp_path: Path) -> None:
     assert "  NAME is missing\n  x no\n" in refused.err
 
 
-def test_tells_both_versions_of_a_conflict(tmp_path: Path) -> None:
+def test_shows_both_versions_of_a_conflict(tmp_path: Path) -> None:
     stale = problem(409, "version_conflict", expected=3, current=9)
     with serve_script(in_turn(stale)) as server:
         refused = shell(tmp_path, server.url).run(
@@ -120,14 +120,14 @@ def test_tells_both_versions_of_a_conflict(tmp_path: Path) -> None:
     assert "you saw version 3, it is at 9" in refused.err
 
 
-def test_says_what_to_start_when_nobody_answers(tmp_path: Path) -> None:
+def test_names_the_command_to_start_if_no_server_answers(tmp_path: Path) -> None:
     away = shell(tmp_path, f"http://127.0.0.1:{free_port()}").run("whoami")
 
     assert away.code == 6
     assert "try: tidegate serve" in away.err
 
 
-def test_knows_a_server_that_is_not_ours(tmp_path: Path) -> None:
+def test_detects_a_server_that_is_not_tidegate(tmp_path: Path) -> None:
     with serve_script(in_turn(ScriptedResponse(200, b"<html>hello</html>"))) as server:
         other = shell(tmp_path, server.url).run("whoami")
 
@@ -147,7 +147,7 @@ def test_follows_the_cursor_to_the_last_page(tmp_path: Path) -> None:
     assert "next=c+u%2Fr" in server.asked[1].path
 
 
-def test_asks_again_only_for_what_changed(tmp_path: Path) -> None:
+def test_polls_with_the_etag_of_the_last_response(tmp_path: Path) -> None:
     draft = {"metadata": {"name": "default.web.v1", "resourceVersion": "1"}, "spec": SPEC}
     known = ScriptedResponse(200, {**draft, "status": {}}, {"etag": '"1"'})
     changed = ScriptedResponse(200, {**draft, "status": {"createdBy": "bob"}}, {"etag": '"2"'})
@@ -174,7 +174,7 @@ def test_asks_again_only_for_what_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("url", ["example.com", "ftp://example.com", "http://", "http://a/b?c"])
-def test_refuses_what_is_no_server(tmp_path: Path, url: str) -> None:
+def test_refuses_an_invalid_server_address(tmp_path: Path, url: str) -> None:
     refused = Shell(tmp_path / "home").run("whoami", "--url", url)
 
     assert (refused.code, "try: tidegate" in refused.err) == (2, True)
@@ -190,7 +190,7 @@ def test_follows_no_redirect_with_its_token(tmp_path: Path) -> None:
     assert elsewhere.asked == []
 
 
-def test_cannot_be_steered_by_what_a_server_says(tmp_path: Path) -> None:
+def test_removes_control_characters_from_responses(tmp_path: Path) -> None:
     item = {"name": "evil\x1b[2J\r\nnext", "quorum": 1, "deployment": False}
     with serve_script(in_turn(ScriptedResponse(200, {"items": [item], "next": None}))) as server:
         listed = shell(tmp_path, server.url).run("repo", "list")

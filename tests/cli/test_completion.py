@@ -12,14 +12,14 @@ from tests.cli.conftest import Seat
 from tests.cli.shell import Shell
 from tidegate.domain.access.roles import Role
 
-# What none of it needs, and takes longer to import than to ask the server.
+# Libraries that completion does not need, and that take longer to import than the request.
 HEAVY = frozenset(
     {"asyncio", "dataclasses", "email", "http.client", "httpx2", "msgspec", "pathlib", "rich"}
 )
 
 
 def pressed(*words: str) -> dict[str, str]:
-    """What bash sets when somebody presses the tab key behind these words."""
+    """The environment that bash sets when a person presses tab after these words."""
     return {
         "COMP_WORDS": " ".join(("tidegate", *words)),
         "COMP_CWORD": str(len(words)),
@@ -28,7 +28,7 @@ def pressed(*words: str) -> dict[str, str]:
 
 
 def completed(shell: Shell, *words: str) -> list[str]:
-    """What bash would offer for the last of these words."""
+    """The completions that bash would offer for the last of these words."""
     asked = shell.run(**pressed(*words))
     assert asked.code == 0, asked.err
     return [line.partition(",")[2] for line in asked.out.splitlines() if line]
@@ -64,14 +64,14 @@ def test_asks_the_server_without_a_library_that_takes_long_to_import(seat: Seat)
     assert imported & HEAVY == set()
 
 
-def test_completes_nothing_where_nobody_answers(tmp_path: Path) -> None:
+def test_completes_nothing_if_no_server_answers(tmp_path: Path) -> None:
     away = Shell(tmp_path / "home", "http://127.0.0.1:1", "t")
 
     assert completed(away, "rev", "show", "x") == []
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_prints_a_script_that_the_shell_understands(tmp_path: Path, shell: str) -> None:
+def test_prints_a_script_that_the_shell_accepts(tmp_path: Path, shell: str) -> None:
     script = Shell(tmp_path / "home").run("completion", shell)
 
     assert script.code == 0

@@ -1,4 +1,4 @@
-"""Verbs on channels, hosts, freezes, budgets, quarantine and targets: what each asks a server."""
+"""Verbs on channels, hosts, freezes, budgets, quarantine and targets: the requests they send."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ WRITES: list[tuple[tuple[str, ...], str, str, dict[str, Any]]] = [
 
 
 def anything(asked: RecordedRequest) -> ScriptedResponse:
-    """A server that knows one of each, and takes every write."""
+    """A server that has one of each thing, and accepts every write."""
     document = {
         "channel": "stable",
         "host_id": "web-01",
@@ -142,7 +142,7 @@ def anything(asked: RecordedRequest) -> ScriptedResponse:
 
 
 @pytest.mark.parametrize(("words", "method", "path", "body"), WRITES)
-def test_asks_for_what_the_words_say(
+def test_sends_the_request_of_the_command(
     tmp_path: Path, words: tuple[str, ...], method: str, path: str, body: dict[str, Any]
 ) -> None:
     with serve_script(anything) as server:
@@ -165,9 +165,7 @@ def test_asks_for_what_the_words_say(
         (("budget", "create", "db", "--hosts", "*", "--max", "0"), "not in the range"),
     ],
 )
-def test_sends_nothing_that_is_not_of_its_form(
-    tmp_path: Path, words: tuple[str, ...], why: str
-) -> None:
+def test_sends_no_invalid_arguments(tmp_path: Path, words: tuple[str, ...], why: str) -> None:
     with serve_script(anything) as server:
         refused = Shell(tmp_path / "home", server.url, "t").run(*words)
 
@@ -190,7 +188,7 @@ def test_reads_a_policy_from_a_file(tmp_path: Path) -> None:
     assert (broken.code, "is not JSON" in broken.err) == (2, True)
 
 
-def test_shows_a_channel_with_what_is_authoritative_on_it(tmp_path: Path) -> None:
+def test_shows_a_channel_with_its_pin(tmp_path: Path) -> None:
     channel = {
         "channel": "stable",
         "package": "web",
@@ -243,7 +241,7 @@ def test_shows_a_channel_with_what_is_authoritative_on_it(tmp_path: Path) -> Non
 def test_writes_the_section_of_the_settings_that_adds_a_target(
     tmp_path: Path, words: tuple[str, ...], wanted: dict[str, Any]
 ) -> None:
-    shell = Shell(tmp_path / "home", "http://127.0.0.1:9", "t")  # nobody is asked
+    shell = Shell(tmp_path / "home", "http://127.0.0.1:9", "t")  # no request is sent
     printed = shell.run("target", "create", "chat", *words)
     document = shell.run("target", "create", "chat", *words, "-o", "json")
 
@@ -266,7 +264,7 @@ def test_writes_the_section_of_the_settings_that_adds_a_target(
         ("chat", "--kind", "file", "--to", ""),
     ],
 )
-def test_writes_no_section_that_a_server_would_not_take(
+def test_writes_no_section_that_a_server_would_refuse(
     tmp_path: Path, words: tuple[str, ...]
 ) -> None:
     refused = Shell(tmp_path / "home", "http://127.0.0.1:9", "t").run("target", "create", *words)
@@ -275,7 +273,7 @@ def test_writes_no_section_that_a_server_would_not_take(
     assert "tidegate target create --help" in refused.err
 
 
-def test_says_which_target_did_not_answer(tmp_path: Path) -> None:
+def test_names_the_target_that_did_not_answer(tmp_path: Path) -> None:
     with serve_script(
         lambda asked: ScriptedResponse(200, {"ok": False, "detail": "timed out"})
     ) as server:
@@ -284,7 +282,7 @@ def test_says_which_target_did_not_answer(tmp_path: Path) -> None:
     assert (failed.code, "timed out" in failed.err) == (6, True)
 
 
-def test_prints_an_enrollment_token_alone(tmp_path: Path) -> None:
+def test_prints_only_the_enrollment_token(tmp_path: Path) -> None:
     with serve_script(anything) as server:
         made = Shell(tmp_path / "home", server.url, "t").run("host", "enroll", "web-01")
 
@@ -429,8 +427,8 @@ def test_shows_what_a_rollback_would_take_and_why_it_skips_others(tmp_path: Path
         "channel promote stable web.7 --override window --override freeze",
     ],
 )
-def test_repeats_what_was_typed_where_a_reason_is_missing(typed: str, tmp_path: Path) -> None:
-    """At three in the morning the hint is copied: what it drops is not done."""
+def test_suggests_the_typed_command_with_the_missing_reason(typed: str, tmp_path: Path) -> None:
+    """People copy the hint at three in the morning: an option that it drops is not applied."""
     with serve_script(lambda asked: ScriptedResponse(200, {})) as server:
         said = Shell(tmp_path / "home", server.url, "secret").run(*typed.split())
 

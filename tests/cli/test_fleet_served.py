@@ -20,7 +20,7 @@ WHY = ("--reason", "I looked")
 
 @pytest.fixture
 def operator(served: Served, tmp_path: Path) -> Shell:
-    """Somebody who may do everything, with release web.1 published by two others."""
+    """A person who may do everything, with release web.1 published by two others."""
     shells = [
         Shell(tmp_path / f"home-{n}", served.url, served.token(served.user(*map(Grant, Role))))
         for n in range(2)
@@ -49,7 +49,7 @@ def make_channel(operator: Shell, tmp_path: Path) -> None:
     assert made.code == 0, made.err
 
 
-def test_rolls_out_to_nobody_at_once_and_waits_for_it(operator: Shell, tmp_path: Path) -> None:
+def test_a_rollout_without_hosts_ends_at_once(operator: Shell, tmp_path: Path) -> None:
     make_channel(operator, tmp_path)
 
     done = operator.run("channel", "promote", "web-stable", "web.1", "--wait", "--timeout", "80")
@@ -59,7 +59,7 @@ def test_rolls_out_to_nobody_at_once_and_waits_for_it(operator: Shell, tmp_path:
     events = operator.run("rollout", "events", "web-stable", "-o", "jsonl").lines()
 
     assert (done.code, "without a host that ran it" in done.err) == (8, True), done
-    assert (again.code, "web-stable@web.1~2" in again.out) == (0, True), "nobody ran it"
+    assert (again.code, "web-stable@web.1~2" in again.out) == (0, True), "no host ran it"
     assert "web.1" in shown.out
     assert (back.code, "try: tidegate channel rollback web-stable --dry-run" in back.err) == (
         1,
@@ -68,7 +68,7 @@ def test_rolls_out_to_nobody_at_once_and_waits_for_it(operator: Shell, tmp_path:
     assert events[0]["type"] == "tidegate.RolloutOpened"
 
 
-def test_steers_and_explains_a_rollout(served: Served, operator: Shell, tmp_path: Path) -> None:
+def test_controls_and_explains_a_rollout(served: Served, operator: Shell, tmp_path: Path) -> None:
     enroll(served, "web-01", "web-02", "web-03")
     make_channel(operator, tmp_path)
 
@@ -148,7 +148,7 @@ def test_checks_a_policy_before_its_channel_exists(operator: Shell, tmp_path: Pa
     assert (placed.code, "late waits for early, which does not exist" in placed.out) == (2, True)
 
 
-def test_a_check_finds_what_create_would_refuse(
+def test_a_check_finds_the_same_faults_as_create(
     served: Served, operator: Shell, tmp_path: Path
 ) -> None:
     enroll(served, "web-01")
@@ -188,7 +188,7 @@ def test_names_every_fault_of_a_policy_that_is_refused(operator: Shell, tmp_path
     assert f"try: tidegate channel policy late --check {file}" in made.err
 
 
-def test_names_what_was_probably_meant(served: Served, operator: Shell, tmp_path: Path) -> None:
+def test_suggests_similar_names(served: Served, operator: Shell, tmp_path: Path) -> None:
     enroll(served, "web-01")
     make_channel(operator, tmp_path)
 
@@ -205,9 +205,7 @@ def test_names_what_was_probably_meant(served: Served, operator: Shell, tmp_path
     assert "did you mean" not in nothing.err + document.err
 
 
-def test_an_unknown_name_is_answered_with_the_list_of_its_noun(
-    operator: Shell, tmp_path: Path
-) -> None:
+def test_an_unknown_name_suggests_the_list_command(operator: Shell, tmp_path: Path) -> None:
     (tmp_path / "broken.json").write_text("{")
     window = ("--start", "2026-11-17T02:00", "--for", "2h", "--zone", "UTC", *WHY)
     assert operator.run("window", "create", "nights", *window).code == 0
@@ -251,7 +249,7 @@ def test_refuses_or_warns_of_a_channel_that_does_not_exist(operator: Shell, tmp_
 LISTS = ("rollout", "quarantine")
 
 
-def test_says_that_no_rollout_matches_the_filters(operator: Shell, tmp_path: Path) -> None:
+def test_prints_that_no_rollout_matches_the_filters(operator: Shell, tmp_path: Path) -> None:
     make_channel(operator, tmp_path)
 
     narrowed = operator.run("rollout", "list", "--outcome", "rolled-back,failed", "--since", "30d")
@@ -265,7 +263,7 @@ def test_says_that_no_rollout_matches_the_filters(operator: Shell, tmp_path: Pat
     assert none.err == "no rollout; try: tidegate channel promote CHANNEL RELEASE\n"
 
 
-def test_an_invalid_field_is_told_as_the_option_that_was_typed(operator: Shell) -> None:
+def test_an_invalid_field_is_named_by_its_option(operator: Shell) -> None:
     window = ("window", "create", "nights", "--start", "2026-11-17T02:00", "--zone", "UTC")
     create = ("channel", "create", "Web_Prod", "--package", "web", "--hosts", "env=prod")
 
@@ -279,7 +277,7 @@ def test_an_invalid_field_is_told_as_the_option_that_was_typed(operator: Shell) 
     assert "\n  --role is one of viewer" in role.err, role.err
 
 
-def test_a_look_needs_no_reason(operator: Shell, tmp_path: Path) -> None:
+def test_a_preview_needs_no_reason(operator: Shell, tmp_path: Path) -> None:
     make_channel(operator, tmp_path)
     window = ("window", "create", "nights", "--start", "2026-11-17T02:00", "--zone", "UTC")
 
@@ -345,7 +343,7 @@ def test_holds_and_freezes(operator: Shell, tmp_path: Path) -> None:
     assert "env=dev" in channels.out
 
 
-def test_keeps_hosts_and_budgets(served: Served, operator: Shell) -> None:
+def test_manages_hosts_and_budgets(served: Served, operator: Shell) -> None:
     enroll(served, "web-01", "web-02")
 
     labelled = operator.run("host", "label", "web-01", "zone=b", "env-", "-o", "json").json()

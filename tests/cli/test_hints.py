@@ -1,4 +1,4 @@
-"""Every error says the next command to try, and that command exists."""
+"""Every error suggests a next command, and that command exists."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from tidegate.errors import TidegateError
 from tidegate.public_addresses import DestinationRefused, parse_destination
 from tidegate.web.problems import status_of
 
-# What main adds, now or later, and what stands on the root itself.
+# Commands that main adds, now or later, and options of the root itself.
 MAINS = {"serve", "worker", "agent", "demo", "simulate", "doctor", "backup", "restore", "views"}
 ROOTS = {"--help", "--version"}
 TEMPLATES = HERE / "templates"
 
 
 def leaves() -> Iterator[type[TidegateError]]:
-    """The errors that a server may tell."""
+    """The errors that a server may send."""
     for room in (api, control, dashboard, domain, web):
         for module in walk_packages(room.__path__, f"{room.__name__}."):
             import_module(module.name)
@@ -46,7 +46,7 @@ def leaves() -> Iterator[type[TidegateError]]:
 
 
 def exists(command: str) -> bool:
-    """Whether the words behind ``tidegate`` name a command that is there."""
+    """Whether the words after ``tidegate`` name an existing command."""
     first, *rest = command.removeprefix("tidegate ").split()
     two = f"{first} {rest[0]}" if rest else first
     return first in MAINS | ROOTS or first in COMMANDS or two in COMMANDS
@@ -56,7 +56,7 @@ NOUNS = sorted(LOOKS)
 
 
 @pytest.mark.parametrize("noun", NOUNS)
-def test_says_a_next_command_that_exists_for_every_error(noun: str) -> None:
+def test_every_error_suggests_an_existing_command(noun: str) -> None:
     verb = next(name for name in COMMANDS if name.startswith(f"{noun} "))
     root = click.Context(click.Group("tidegate"), info_name="tidegate")
     group = click.Context(NounGroup(noun), root, noun)
@@ -74,11 +74,11 @@ def test_says_a_next_command_that_exists_for_every_error(noun: str) -> None:
     assert wrong == set()
 
 
-def test_knows_no_code_that_nobody_says() -> None:
+def test_every_code_with_a_hint_exists() -> None:
     assert set(NEXT) - {error.code for error in leaves()} == set()
 
 
-def test_looks_at_every_noun_where_it_can_be_seen() -> None:
+def test_every_suggested_look_is_a_command() -> None:
     words = {*LOOKS.values(), *LISTS.values()}
 
     assert [look for look in words if " ".join(look.split()[:2]) not in COMMANDS] == []
@@ -88,7 +88,7 @@ def _takes(name: str, flag: str) -> bool:
     return any(flag in param.opts for param in COMMANDS[name].params)
 
 
-def test_can_type_every_command_that_the_dashboard_suggests() -> None:
+def test_every_command_that_the_dashboard_suggests_exists() -> None:
     drawn = "".join(path.read_text() for path in sorted(TEMPLATES.glob("*.html")))
     word = r"[a-z][a-z-]*"
     found = set(re.findall(rf"tidegate ({word} {word})([^\"<{{]*)", drawn))
@@ -114,7 +114,7 @@ def _ended(noun: str, verb: str, error: TidegateError) -> CommandExit:
         return problem(status, json.dumps(body).encode(), {})
 
 
-def test_says_who_can_grant_a_missing_permission() -> None:
+def test_names_who_can_grant_a_missing_permission() -> None:
     viewer = Principal("user_grace", "token", (Grant(Role.VIEWER),))
     with pytest.raises(MissingPermission) as refused:
         demand_permission(viewer, (Verb.OPERATE,), "channel:prod")
@@ -125,7 +125,7 @@ def test_says_who_can_grant_a_missing_permission() -> None:
     assert ended.tries == ("tidegate user grant LOGIN fleet-operator@channel:prod",)
 
 
-def test_says_which_setting_allows_a_receiver_of_the_own_network() -> None:
+def test_names_the_setting_that_allows_a_private_receiver() -> None:
     with pytest.raises(DestinationRefused) as refused:
         parse_destination("http://127.0.0.1:9999/hooks")
 

@@ -1,4 +1,4 @@
-"""The first five minutes by hand: a server of its own, two people, one published revision."""
+"""The first five minutes: a new server, two people, one published revision."""
 
 from __future__ import annotations
 

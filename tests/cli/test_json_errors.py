@@ -19,7 +19,7 @@ STANDARD = {"type", "title", "status", "code", "detail"}
 
 
 def problem_of(ran: Ran) -> dict[str, Any]:
-    """The last line on standard error; nothing is on standard output."""
+    """The last line on standard error; standard output is empty."""
     assert ran.out == ""
     found: dict[str, Any] = json.loads(ran.err.splitlines()[-1])
     assert found.keys() >= STANDARD
@@ -37,7 +37,7 @@ def test_prints_the_problem_as_the_server_sent_it(tmp_path: Path, output: str) -
     assert len(ran.err.splitlines()) == 1
 
 
-def test_prints_a_problem_for_an_answer_that_is_none(tmp_path: Path) -> None:
+def test_prints_a_problem_for_an_invalid_response(tmp_path: Path) -> None:
     sent = ScriptedResponse(502, "<html>bad gateway</html>", {"x-request-id": "req-2"})
     with serve_script(lambda request: sent) as server:
         ran = Shell(tmp_path / "home", server.url, "tg_x_y").run("-o", "json", "repo", "list")
@@ -88,7 +88,7 @@ def test_prints_a_problem_for_an_error_of_a_local_command(tmp_path: Path) -> Non
     assert found["title"]
 
 
-def test_prints_text_without_it(tmp_path: Path) -> None:
+def test_prints_text_without_the_option(tmp_path: Path) -> None:
     ran = Shell(tmp_path / "home").run("repo", "nonsense")
 
     assert ran.code == ExitCode.USAGE
@@ -96,7 +96,7 @@ def test_prints_text_without_it(tmp_path: Path) -> None:
 
 
 def test_ends_every_error_with_the_exit_code_of_its_family() -> None:
-    """A script that looks at the exit code learns what to do, whatever the status was."""
+    """A script that checks the exit code learns what to do, whatever the HTTP status was."""
     differing = {
         error.code: (exit_code_of_status(status_of(error)), FAMILIES[kind])
         for error in own_errors()
@@ -109,7 +109,7 @@ def test_ends_every_error_with_the_exit_code_of_its_family() -> None:
     assert differing == {}
 
 
-def test_a_request_that_came_too_slowly_may_be_sent_again() -> None:
+def test_a_request_that_was_too_slow_may_be_sent_again() -> None:
     from tidegate.errors import Unavailable
     from tidegate.web.problems import RequestTooSlow
 

@@ -1,4 +1,4 @@
-"""The log with the command line: its end, one event, all of it, and whether the rows agree."""
+"""The log with the command line: its end, one event, an export, and the check of the rows."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def drafts(author: Shell, *packages: str) -> None:
         assert author.run("rev", "create", package, "--workspace", "v1").code == 0
 
 
-def test_shows_the_last_events_and_one_whole(seat: Seat) -> None:
+def test_shows_the_last_events_and_one_in_full(seat: Seat) -> None:
     author = seat(Role.AUTHOR)
     drafts(author, "tail-a", "tail-b")
 
@@ -38,7 +38,7 @@ def test_follows_the_log_while_others_write(seat: Seat) -> None:
     with author.start("log", "tail", "-n", "1", "-f", "-o", "jsonl") as following:
         assert following.stdout is not None
         try:
-            following.stdout.readline()  # the end of the log has been read: what comes is new
+            following.stdout.readline()  # the end of the log has been read: later events are new
             drafts(author, "followed")
             line = json.loads(following.stdout.readline())
         finally:
@@ -65,7 +65,7 @@ def test_exports_the_whole_log_or_nothing(seat: Seat, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".log")] == []
 
 
-def test_proves_that_the_rows_are_what_the_log_says(seat: Seat) -> None:
+def test_verifies_that_the_rows_equal_the_log(seat: Seat) -> None:
     verified = seat(Role.AUDITOR).run("log", "verify")
 
     assert (verified.code, "every row is what the log says" in verified.out) == (0, True)

@@ -24,7 +24,7 @@ def registry(tmp_path: Path) -> Iterator[RegistryPeople]:
         yield RegistryPeople(served)
 
 
-def test_tries_a_dead_intent_again(registry: RegistryPeople, tmp_path: Path) -> None:
+def test_redrives_a_dead_letter(registry: RegistryPeople, tmp_path: Path) -> None:
     served = registry.served
     token = served.token(served.user(Grant(Role.FLEET_OPERATOR)))
     operator = Shell(tmp_path / "home", served.url, token)
@@ -52,7 +52,7 @@ def test_tries_a_dead_intent_again(registry: RegistryPeople, tmp_path: Path) -> 
     assert [item["state"] for item in after] == ["pending"]
 
 
-def test_gives_an_intent_up(registry: RegistryPeople, tmp_path: Path) -> None:
+def test_cancels_an_intent(registry: RegistryPeople, tmp_path: Path) -> None:
     served = registry.served
     token = served.token(served.user(Grant(Role.FLEET_OPERATOR)))
     operator = Shell(tmp_path / "home", served.url, token)
@@ -68,7 +68,7 @@ def test_gives_an_intent_up(registry: RegistryPeople, tmp_path: Path) -> None:
     assert [item["id"] for item in after] == [intent["id"]]
 
 
-def test_steers_publications(registry: RegistryPeople, tmp_path: Path) -> None:
+def test_rolls_publications_back(registry: RegistryPeople, tmp_path: Path) -> None:
     served = registry.served
     roles = (Grant(Role.FLEET_OPERATOR), Grant(Role.RELEASE_MANAGER))
     shell = Shell(tmp_path / "home", served.url, served.token(served.user(*roles)))
@@ -95,7 +95,7 @@ def test_steers_publications(registry: RegistryPeople, tmp_path: Path) -> None:
     assert publisher.read("docs/index") is None
 
 
-def test_tells_what_was_authoritative_and_who_decided_it(
+def test_shows_which_release_was_current_and_who_decided_it(
     registry: RegistryPeople, tmp_path: Path
 ) -> None:
     served = registry.served

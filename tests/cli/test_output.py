@@ -1,4 +1,4 @@
-"""What is printed: columns, states, bars, texts that cannot steer a terminal."""
+"""Printed output: columns, states, bars, and texts that cannot control a terminal."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAGE = ScriptedResponse(
 
 
 @given(st.lists(st.integers(0, 1_000), min_size=1, max_size=9), st.integers(9, 60))
-def test_gives_every_state_its_share_of_a_bar_and_none_more(counts: list[int], width: int) -> None:
+def test_every_state_gets_its_share_of_a_bar(counts: list[int], width: int) -> None:
     states = [(f"s{number}", count) for number, count in enumerate(counts)]
 
     cells = dict(segments(states, width))
@@ -48,7 +48,7 @@ def _controls(character: str) -> bool:
     return ord(character) < 32 or 127 <= ord(character) < 160 or character in "\u202e\u2066"
 
 
-def test_waits_for_a_server_that_is_away_and_not_for_one_that_says_no() -> None:
+def test_waits_for_an_unavailable_server_but_not_after_a_refusal() -> None:
     away = CommandExit(ExitCode.UNAVAILABLE, "no answer")
     answers: list[CommandExit | str] = [away, away, "back", CommandExit(ExitCode.NOT_FOUND, "gone")]
 
@@ -63,7 +63,7 @@ def test_waits_for_a_server_that_is_away_and_not_for_one_that_says_no() -> None:
         retry_while_away(ask)
 
 
-def test_tells_every_state_by_a_glyph_of_one_cell() -> None:
+def test_every_state_has_a_glyph_of_one_cell() -> None:
     assert [word for word, (glyph, _) in STATES.items() if len(glyph) != 1] == []
     assert set(TONES) <= set(STATES)
 
@@ -138,7 +138,7 @@ def test_prints_on_a_terminal_that_lacks_the_glyphs(tmp_path: Path) -> None:
     assert (shown.code, "long-name" in shown.out) == (0, True)
 
 
-def test_ends_quietly_when_its_reader_has_seen_enough(tmp_path: Path) -> None:
+def test_ends_quietly_if_its_output_is_closed(tmp_path: Path) -> None:
     many = {"items": [{"name": f"r{number}"} for number in range(20_000)], "next": None}
     with serve_script(in_turn(ScriptedResponse(200, many))) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
@@ -167,13 +167,13 @@ def test_ends_quietly_when_its_reader_has_seen_enough(tmp_path: Path) -> None:
         (errors.OutcomeUnknown("x"), ExitCode.UNAVAILABLE),
     ],
 )
-def test_ends_errors_of_this_process_by_their_family(
+def test_errors_of_this_process_exit_by_their_family(
     error: errors.TidegateError, code: ExitCode
 ) -> None:
     assert exit_code_of(error) is code
 
 
-def test_ends_the_same_family_alike_here_and_over_http() -> None:
+def test_a_family_has_the_same_exit_code_here_and_over_http() -> None:
     from tidegate.web.problems import status_of
 
     families = errors.TidegateError.__subclasses__()

@@ -1,4 +1,4 @@
-"""Every command that a sentence of ours tells people to type has all that it demands."""
+"""Every command that our messages tell people to type has all required arguments."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tidegate import __file__ as HERE
 from tidegate.cli.hints import NEXT
 
 SOURCES = Path(HERE).parent
-FILLED = "x-1"  # where a sentence has a value
-# A command ends where its sentence goes on.
+FILLED = "x-1"  # replaces a value in a message
+# A command ends where its sentence continues.
 _COMMAND = re.compile(r"tidegate ((?:[a-z][a-z-]*)(?: [^;,()`'\"\n|]+)?)")
 _END = re.compile(r"[.:](?: |$)| (?:and|or|to|would|is|has|if|with|then) ")
 
 
 def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """The strings of a module that are no docstrings; a value in one is filled in."""
+    """The strings of a module except docstrings; values in f-strings are replaced."""
     told = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
@@ -45,7 +45,7 @@ def texts(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def printed() -> Iterator[tuple[str, str]]:
-    """Where a command is printed, and the command."""
+    """Each command in a message, and its place in the source."""
     for path in sorted(SOURCES.rglob("*.py")):
         for line, text in texts(ast.parse(path.read_text())):
             for found in _COMMAND.finditer(text):
@@ -56,8 +56,8 @@ def printed() -> Iterator[tuple[str, str]]:
 
 
 def find_fault(command: str) -> str:
-    """What a person would be told who types it; empty: nothing is missing. A value that was filled
-    in may be of another kind than the command takes.
+    """The error that the command would give; empty if nothing is missing. A replaced value may be
+    of another type than the command takes.
     """
     words = shlex.split(command.replace("…", FILLED).replace(" N", " 1"))
     words = [re.sub(r"\{\w+\}", FILLED, word) for word in words]

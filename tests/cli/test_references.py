@@ -1,4 +1,4 @@
-"""Files by reference at the shell: pushed, shown, compared, pulled and pushed again."""
+"""Files by reference with the command line: pushed, shown, compared, pulled and pushed again."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def test_pushes_a_reference_and_shows_it_everywhere(seat: Seat, tmp_path: Path) 
     assert "uri" not in items[0]
 
 
-def test_a_referenced_program_stays_one_through_pull_and_push(seat: Seat, tmp_path: Path) -> None:
+def test_a_referenced_file_stays_executable_through_pull_and_push(
+    seat: Seat, tmp_path: Path
+) -> None:
     author = seat(Role.AUTHOR)
     place = files(tmp_path / "web", app_conf="port = 80\n")
     program = (*FLAG, "--executable", "bin/app")
@@ -109,7 +111,7 @@ def test_drops_a_reference_that_is_no_longer_listed(seat: Seat, tmp_path: Path) 
     assert "has 1 file;" in pushed.out
 
 
-def test_says_what_is_wrong_with_a_reference(seat: Seat, tmp_path: Path) -> None:
+def test_reports_what_is_wrong_with_a_reference(seat: Seat, tmp_path: Path) -> None:
     author = seat(Role.AUTHOR)
     place = files(tmp_path / "web", app_conf="port = 80\n")
     author.run("rev", "create", "wrong", "--workspace", "v1")
@@ -134,7 +136,7 @@ def test_says_what_is_wrong_with_a_reference(seat: Seat, tmp_path: Path) -> None
     assert (broken.code, REFERENCES in broken.err) == (2, True)
 
 
-def test_names_content_as_the_server_does() -> None:
+def test_computes_the_same_digest_as_the_server() -> None:
     texts = {"app.conf": b"a", "dir/ü.txt": b"b"}
     manifest = FileManifest((*FileManifest.of(texts).files, File("bin/app", HASH, 15, URI)))
 
@@ -148,7 +150,7 @@ def mark_of(files: Files, *references: Reference) -> CheckoutMark:
 
 
 @pytest.mark.parametrize("program", [APP, replace(APP, executable=True)])
-def test_writes_a_list_only_where_there_are_references(tmp_path: Path, program: Reference) -> None:
+def test_writes_a_list_only_if_there_are_references(tmp_path: Path, program: Reference) -> None:
     texts = dict(FileManifest.of({"a": b"1"}).by_path)
 
     with checkout.staging(tmp_path) as stage:

@@ -1,4 +1,4 @@
-"""Requests on protected channels, as the command line tells of them."""
+"""Requests on protected channels with the command line."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
 
 @pytest.fixture
 def cem(fleet: ServedFleet, tmp_path: Path) -> Shell:
-    """Who approves."""
+    """The approver."""
     return shell_of(fleet, tmp_path / "cem", Role.APPROVER, Role.VIEWER)
 
 
 @pytest.fixture
 def eve(fleet: ServedFleet, tmp_path: Path) -> Shell:
-    """Who asks."""
+    """The person who makes requests."""
     return shell_of(fleet, tmp_path / "eve", Role.RELEASE_MANAGER, Role.ON_CALL)
 
 
@@ -41,7 +41,7 @@ def shell_of(fleet: ServedFleet, home: Path, *roles: Role) -> Shell:
     return Shell(home, served.url, served.token(served.user(*map(Grant, roles))))
 
 
-def test_prints_each_way_to_act_alone_on_lines_of_its_own(
+def test_prints_each_way_to_act_alone_on_separate_lines(
     fleet: ServedFleet, cem: Shell, eve: Shell
 ) -> None:
     climb(fleet)
@@ -64,7 +64,7 @@ def test_prints_each_way_to_act_alone_on_lines_of_its_own(
     assert lines[0].startswith("  note: It goes to web.2, which succeeded here at ")
 
 
-def test_what_people_typed_makes_no_lines_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+def test_typed_text_cannot_add_lines_to_the_output(capsys: pytest.CaptureFixture[str]) -> None:
     request = {
         "request_id": "R-1",
         "channel": "prod",
@@ -118,7 +118,7 @@ def test_a_review_shows_what_was_done(fleet: ServedFleet, cem: Shell, eve: Shell
     assert f"break-glass {review['request_id']}, reviewed by " in after.out
 
 
-def test_warns_when_the_last_approver_is_shut_out(fleet: ServedFleet, tmp_path: Path) -> None:
+def test_warns_if_no_approver_remains(fleet: ServedFleet, tmp_path: Path) -> None:
     admin = shell_of(fleet, tmp_path / "admin", Role.SECURITY_ADMIN)
     approver = fleet.served.user(Grant(Role.APPROVER, f"channel:{CHANNEL}"))
     protect(fleet)

@@ -18,7 +18,7 @@ DECISIONS_MAX = 100
 
 
 def published(author: Shell, approver: Shell, package: str, place: str) -> str:
-    """A first revision of a package, all the way; its name."""
+    """Publish the first revision of a package; return its name."""
     name = f"default.{package}.v1"
     assert author.run("rev", "create", package, "--workspace", "v1", "--from", place).code == 0
     assert author.run("rev", "propose", name).code == 0
@@ -26,7 +26,7 @@ def published(author: Shell, approver: Shell, package: str, place: str) -> str:
     return name
 
 
-def test_says_what_comes_next_and_how_revisions_are_named(seat: Seat, tmp_path: Path) -> None:
+def test_explains_the_next_step_and_the_names_of_revisions(seat: Seat, tmp_path: Path) -> None:
     author = seat(Role.AUTHOR)
     place = files(tmp_path / "next", app_conf="port = 80\n")
 
@@ -68,7 +68,7 @@ def test_takes_a_draft_to_its_release(seat: Seat, tmp_path: Path) -> None:
     assert [step["action"] for step in history][-2:] == ["Approve", "Publish"]
 
 
-def test_pulls_what_was_pushed_and_refuses_to_lose_changes(seat: Seat, tmp_path: Path) -> None:
+def test_pulls_pushed_files_and_refuses_to_lose_changes(seat: Seat, tmp_path: Path) -> None:
     ann, bob = seat(Role.AUTHOR), seat(Role.AUTHOR)
     place = files(tmp_path / "first", a_txt="one\n")
     ann.run("rev", "create", "pulled", "--workspace", "v1", "--from", place)
@@ -94,7 +94,7 @@ def test_pulls_what_was_pushed_and_refuses_to_lose_changes(seat: Seat, tmp_path:
     assert json.loads((his / ".tidegate.json").read_text())["name"] == "default.pulled.v1"
 
 
-def test_pulls_into_no_directory_of_somebody_else(seat: Seat, tmp_path: Path) -> None:
+def test_pulls_into_no_foreign_directory(seat: Seat, tmp_path: Path) -> None:
     author = seat(Role.AUTHOR)
     place = files(tmp_path / "own", a_txt="mine\n")
     author.run("rev", "create", "other", "--workspace", "v1")
@@ -105,7 +105,7 @@ def test_pulls_into_no_directory_of_somebody_else(seat: Seat, tmp_path: Path) ->
     assert (tmp_path / "own" / "a.txt").read_text() == "mine\n"
 
 
-def test_names_the_version_that_it_acts_on(seat: Seat) -> None:
+def test_sends_the_version_that_it_acts_on(seat: Seat) -> None:
     author = seat(Role.AUTHOR)
     draft = author.run("rev", "create", "versions", "--workspace", "v1", "-o", "json").json()
     version = draft["metadata"]["resourceVersion"]
@@ -118,7 +118,7 @@ def test_names_the_version_that_it_acts_on(seat: Seat) -> None:
     assert "try: tidegate rev show versions.v1" in stale.err
 
 
-def test_sends_proposals_back(seat: Seat) -> None:
+def test_rejects_and_withdraws_proposals(seat: Seat) -> None:
     author, approver = seat(Role.AUTHOR), seat(Role.APPROVER)
     author.run("rev", "create", "sent-back", "--workspace", "v1")
 
@@ -137,7 +137,7 @@ def test_sends_proposals_back(seat: Seat) -> None:
     assert "no tests" in history.out
 
 
-def test_waits_for_somebody_else_to_decide(seat: Seat) -> None:
+def test_waits_for_another_person_to_decide(seat: Seat) -> None:
     author, approver = seat(Role.AUTHOR), seat(Role.APPROVER)
     for package in ("waits-a", "waits-b"):
         author.run("rev", "create", package, "--workspace", "v1")
@@ -182,7 +182,7 @@ def test_copies_clones_and_upgrades(seat: Seat, tmp_path: Path) -> None:
     assert (rootless.code, "descends from nothing" in rootless.err) == (1, True)
 
 
-def test_deletes_what_is_published_only_by_way_of_a_proposal(seat: Seat, tmp_path: Path) -> None:
+def test_deletes_a_published_revision_only_after_a_proposal(seat: Seat, tmp_path: Path) -> None:
     author, approver = seat(Role.AUTHOR), seat(Role.APPROVER)
     name = published(author, approver, "doomed", files(tmp_path / "doomed", a_txt="x\n"))
 
@@ -247,7 +247,7 @@ def test_pushes_nothing_but_plain_files(
     assert (refused.code, why in refused.err, "try: " in refused.err) == (2, True, True)
 
 
-def test_lists_what_one_drafted_and_reaps_what_an_owner_left(seat: Seat) -> None:
+def test_lists_own_drafts_and_reaps_those_of_an_owner(seat: Seat) -> None:
     ann, bob, admin = seat(Role.AUTHOR), seat(Role.AUTHOR), seat(Role.SECURITY_ADMIN)
     ann.run("rev", "create", "hers", "--workspace", "v1")
     bob.run("rev", "create", "his", "--workspace", "v1")

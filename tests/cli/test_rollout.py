@@ -38,7 +38,7 @@ def rollout(state: str, current: int = 0, *waves: dict[str, Any], **more: Any) -
 
 
 def playing(*frames: dict[str, Any]) -> Script:
-    """A rollout that stands in each of these frames once, in the last for ever."""
+    """Play a rollout: each of these frames is returned once, the last one forever."""
     left: Iterator[dict[str, Any]] = iter(frames)
     shown = frames[0]
 
@@ -73,7 +73,7 @@ FRAMES = (
         ("Superseded", "Replaced", 3),
     ],
 )
-def test_waits_for_the_end_of_a_rollout_and_tells_it_by_its_code(
+def test_the_exit_code_shows_how_a_rollout_ended(
     tmp_path: Path, end: str, words: str, exit_code: int
 ) -> None:
     last = rollout(end, 1, wave("canary", 2, Converged=2), wave("rest", 8, Converged=8))
@@ -128,7 +128,7 @@ def test_prints_a_line_of_json_for_each_change(tmp_path: Path) -> None:
     assert [line.count('"state":"') for line in watched.out.splitlines()] == [1, 1, 1, 1]
 
 
-def test_gives_up_waiting_when_the_time_is_over(tmp_path: Path) -> None:
+def test_stops_waiting_when_the_time_is_over(tmp_path: Path) -> None:
     with serve_script(playing(FRAMES[1])) as server:
         shell = Shell(tmp_path / "home", server.url, "t")
         late = shell.run("rollout", "watch", ROLLOUT, "--timeout", "1")
@@ -136,7 +136,7 @@ def test_gives_up_waiting_when_the_time_is_over(tmp_path: Path) -> None:
     assert (late.code, "try: tidegate rollout explain" in late.err) == (6, True)
 
 
-def test_says_what_holds_a_rollout_back(tmp_path: Path) -> None:
+def test_shows_what_a_rollout_waits_for(tmp_path: Path) -> None:
     gates = [{"gate": "freeze", "reason": "holidays", "since": "2026-12-24T00:00:00Z"}]
     held = rollout("Active", 0, wave("canary", 2), gates=gates, paused_at="x", paused_by="user_1")
     with serve_script(playing(held)) as server:
@@ -168,7 +168,7 @@ def test_shows_a_wait_that_ends_by_itself_as_progress(tmp_path: Path) -> None:
     assert "wave-promotion" not in shown.out
 
 
-def test_explains_gate_by_gate_with_what_decides(tmp_path: Path) -> None:
+def test_explains_each_gate_with_its_facts(tmp_path: Path) -> None:
     evidence = {"collection": "rollout_tallies", "id": ROLLOUT, "position": 4711}
     verdicts = [
         {"gate": "freeze", "passed": True, "reason": ""},
@@ -318,7 +318,7 @@ def test_shows_how_it_ended(tmp_path: Path, outcome: str, says: str) -> None:
     ("more", "words"),
     [({"superseded_by": "web-stable@web.4"}, "replaced by web-stable@web.4"), ({}, "aborted")],
 )
-def test_tells_a_rollout_that_was_given_up_from_one_that_another_followed(
+def test_distinguishes_an_aborted_from_a_replaced_rollout(
     tmp_path: Path, more: dict[str, Any], words: str
 ) -> None:
     with serve_script(lambda asked: ScriptedResponse(200, rollout("Superseded", **more))) as server:
@@ -343,7 +343,7 @@ def test_tells_a_rollout_that_was_given_up_from_one_that_another_followed(
         ),
     ],
 )
-def test_steers_with_a_reason(
+def test_controls_a_rollout_with_a_reason(
     tmp_path: Path, words: tuple[str, ...], path: str, body: dict[str, Any]
 ) -> None:
     verb, *flags = words

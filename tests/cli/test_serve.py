@@ -1,4 +1,4 @@
-"""What ``serve`` and ``agent`` say when they cannot start: what is wrong, and what helps there."""
+"""What ``serve`` and ``agent`` print when they cannot start: the reason and the remedy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from tests.cli.shell import Shell
 
 
-def test_says_that_its_port_is_taken_and_serves_nothing(tmp_path: Path) -> None:
+def test_reports_that_its_port_is_taken(tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir(mode=0o700)
     with closing(socket.create_server(("127.0.0.1", 0))) as other:
@@ -24,7 +24,7 @@ def test_says_that_its_port_is_taken_and_serves_nothing(tmp_path: Path) -> None:
     assert "Traceback" not in ran.err
 
 
-def test_sends_nobody_from_an_agent_to_the_doctor_of_the_server(tmp_path: Path) -> None:
+def test_an_agent_does_not_suggest_the_doctor_of_the_server(tmp_path: Path) -> None:
     shell = Shell(tmp_path / "home")
     settings = tmp_path / "agent.toml"
     settings.write_text(

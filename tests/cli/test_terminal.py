@@ -1,4 +1,4 @@
-"""What a terminal is for: questions, secrets typed unseen, bars."""
+"""Features of a terminal: questions, hidden input of secrets, progress bars."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.domain.access.roles import Role
 PASSWORD = "correct horse battery"
 
 
-def test_asks_for_what_is_missing_and_shows_no_password(tmp_path: Path, served: Served) -> None:
+def test_prompts_for_missing_values_and_hides_the_password(tmp_path: Path, served: Served) -> None:
     served.add_person("user_grace00000", PersonNames("grace", "Grace"), PASSWORD)
     shell = Shell(tmp_path / "home", served.url)
 
@@ -29,7 +29,7 @@ def test_asks_for_what_is_missing_and_shows_no_password(tmp_path: Path, served: 
     assert (piped.code, "--password-stdin" in piped.err) == (2, True)
 
 
-def test_asks_before_it_erases_a_person(tmp_path: Path, served: Served) -> None:
+def test_asks_for_confirmation_before_it_erases_a_person(tmp_path: Path, served: Served) -> None:
     admin = Shell(tmp_path / "home", served.url, served.token("user_admin0000"))
     user = served.user()
 
@@ -41,7 +41,7 @@ def test_asks_before_it_erases_a_person(tmp_path: Path, served: Served) -> None:
     assert f"{user} is erased" in erased.out
 
 
-def test_shows_a_bar_while_it_pushes_much(seat: Seat, tmp_path: Path) -> None:
+def test_shows_a_progress_bar_during_a_large_push(seat: Seat, tmp_path: Path) -> None:
     author = seat(Role.AUTHOR)
     author.run("rev", "create", "heavy", "--workspace", "v1")
     place = tmp_path / "heavy"

@@ -39,7 +39,7 @@ def test_reads_times_as_people_write_them(text: str, moment: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "soon", "30 years", "25:00", "2026-13-01", "999999w ago"])
-def test_says_which_forms_a_time_may_have(text: str) -> None:
+def test_an_invalid_time_is_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(CommandExit, match="is no time; write 30d, 12h, 10 min ago"):
         parse_time(text, NOW)
 
@@ -52,7 +52,7 @@ def test_reads_durations(text: str, seconds: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["soon", "0h", "2h ago", "13:26"])
-def test_says_which_forms_a_duration_may_have(text: str) -> None:
+def test_an_invalid_duration_is_refused_with_the_valid_forms(text: str) -> None:
     with pytest.raises(CommandExit, match="is no duration; write 90s, 10 min, 2h or 30d"):
         parse_span(text)
 
@@ -70,7 +70,7 @@ def test_says_which_forms_a_duration_may_have(text: str) -> None:
         (-5, "0 s"),
     ],
 )
-def test_says_how_long_something_took(seconds: float, words: str) -> None:
+def test_prints_how_long_something_took(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
 
@@ -85,11 +85,11 @@ def test_says_how_long_something_took(seconds: float, words: str) -> None:
         ("2026-12-24T18:00:00+01:00", "2026-12-24T17:00:00Z"),
     ],
 )
-def test_reads_moments_to_come(text: str, moment: str) -> None:
+def test_reads_future_times(text: str, moment: str) -> None:
     assert as_api_time(parse_start(text, NOW)) == moment
 
 
 @pytest.mark.parametrize("text", ["", "soon", "in a while", "999999w"])
-def test_gives_an_example_of_a_moment_to_come(text: str) -> None:
+def test_shows_an_example_of_a_future_time(text: str) -> None:
     with pytest.raises(CommandExit, match="is no time; write 2h, in 30 min, 18:00, 2026-12-24"):
         parse_start(text, NOW)

@@ -1,4 +1,4 @@
-"""Large files with the command line: sent raw, received in pieces, taken up where they broke."""
+"""Large files with the command line: sent raw, received in pieces, resumed after a break."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BIG = random.Random(5).randbytes(1_500_000)
 ETAG = '"one"'
 
 
-def test_a_large_file_goes_up_and_comes_back(seat: Seat, tmp_path: Path) -> None:
+def test_pushes_and_pulls_a_large_file(seat: Seat, tmp_path: Path) -> None:
     author = seat(Role.AUTHOR)
     tree = tmp_path / "tree"
     tree.mkdir()
@@ -41,7 +41,7 @@ def test_a_large_file_goes_up_and_comes_back(seat: Seat, tmp_path: Path) -> None
     pushed = author.run("rev", "push", "big.v1", str(tree))
 
     assert (created.code, pulled.code, pushed.code) == (0, 0, 0), (created, pulled, pushed)
-    assert "pulling" not in pulled.err, "no bar where nobody sees it"
+    assert "pulling" not in pulled.err, "no progress bar without a terminal"
     again = tmp_path / "again"
     assert (again / "big.bin").read_bytes() == BIG
     assert (again / "79.bin").read_bytes() == (tree / "79.bin").read_bytes()
@@ -52,7 +52,7 @@ def test_a_large_file_goes_up_and_comes_back(seat: Seat, tmp_path: Path) -> None
     assert "link" in author.run("rev", "files", "big.v1").out
 
 
-def test_says_which_setting_a_file_is_too_large_for(seat: Seat, tmp_path: Path) -> None:
+def test_names_the_setting_that_a_file_exceeds(seat: Seat, tmp_path: Path) -> None:
     author = seat(Role.AUTHOR)
     (tmp_path / "tree").mkdir()
     with (tmp_path / "tree" / "image").open("wb") as file:
@@ -66,7 +66,7 @@ def test_says_which_setting_a_file_is_too_large_for(seat: Seat, tmp_path: Path) 
     assert "raise the setting file_bytes_max" in refused.err
 
 
-# ── downloads that break ──────────────────────────────────────────────────────────────────────────
+# ── interrupted downloads ─────────────────────────────────────────────────────────────────────────
 
 
 class Breaking(BaseHTTPRequestHandler):
@@ -113,7 +113,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli_client, "_pause", lambda *_: 0.0)
 
 
-def test_asks_for_the_rest_after_a_connection_broke() -> None:
+def test_resumes_after_a_broken_connection() -> None:
     seen: list[int] = []
     with serve(ETAG) as (client, asked):
         reader = client.download("/v1/archive")
@@ -125,7 +125,7 @@ def test_asks_for_the_rest_after_a_connection_broke() -> None:
     assert sum(seen) == len(BIG)
 
 
-def test_ends_if_the_body_has_changed_meanwhile() -> None:
+def test_ends_if_the_body_has_changed() -> None:
     with serve(ETAG, '"two"') as (client, _):
         reader = client.download("/v1/archive")
         with pytest.raises(CommandExit) as stopped:
@@ -134,7 +134,7 @@ def test_ends_if_the_body_has_changed_meanwhile() -> None:
     assert "changed while it was read" in stopped.value.detail
 
 
-def test_gives_up_where_no_byte_comes_any_more() -> None:
+def test_gives_up_if_no_more_bytes_arrive() -> None:
     with serve(ETAG, piece=0) as (client, asked):
         reader = client.download("/v1/archive")
         with pytest.raises(CommandExit) as stopped:

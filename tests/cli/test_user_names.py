@@ -1,4 +1,4 @@
-"""Who did something, in a table: by name to who may know it, by id to everybody else."""
+"""Users in tables: shown by name to those who may see names, and by id to all others."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ AUTHOR = "user_people0001"
 
 
 def author(shared: Served, home: Path) -> Shell:
-    """Somebody with a name, who drafted a revision."""
+    """A user with a name, who drafted a revision."""
     accounts = shared.installation.accounts
     called = PersonNames("grace", "Grace Hopper\x1b[31m")
     grants = (Grant(Role.AUTHOR),)
@@ -45,10 +45,10 @@ def test_shows_names_to_every_reader_and_ids_to_programs(
     assert "Grace Hopper" in others
     assert AUTHOR not in others
     assert exact == audited_exact
-    assert exact[0]["by"] == AUTHOR, "programs read ids, whoever asks"
+    assert exact[0]["by"] == AUTHOR, "programs get ids for every caller"
 
 
-def test_says_that_the_package_of_a_new_channel_is_not_there_yet(seat: Seat) -> None:
+def test_warns_that_the_package_of_a_new_channel_does_not_exist(seat: Seat) -> None:
     person = seat()
 
     early = person.run("channel", "create", "early", "--package", "default/late", "--hosts", "a=b")

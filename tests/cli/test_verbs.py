@@ -1,4 +1,4 @@
-"""Every verb that the product promises is there, explains itself, and stands in the reference."""
+"""Every promised verb exists, has help, and is in the reference."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.cli.root import root, run
 
 ROOT = Path(__file__).parents[2]
 
-# The verbs of each noun, as the product names them. Those that start the rest are main's.
+# The verbs of each noun. Those that start processes belong to main.
 PROMISED = {
     "rev": "list show create clone copy pull push files diff propose withdraw approve reject"
     " propose-delete reject-delete delete history upgrade reap",
@@ -53,7 +53,7 @@ def test_has_every_verb_that_the_product_promises() -> None:
 
 
 @pytest.mark.parametrize("name", VERBS)
-def test_says_of_every_verb_what_it_does_and_takes_the_shared_flags(name: str) -> None:
+def test_every_verb_has_help_and_the_shared_flags(name: str) -> None:
     command = COMMANDS[name]
     options = [param for param in command.params if isinstance(param, click.Option)]
 
@@ -80,7 +80,7 @@ def test_lists_all_nouns_without_importing_one(tmp_path: Path) -> None:
         assert f"import '{late}'" not in shown.err
 
 
-def test_asks_a_server_without_importing_what_only_terminals_need(tmp_path: Path) -> None:
+def test_sends_a_request_without_importing_terminal_libraries(tmp_path: Path) -> None:
     asked = Shell(tmp_path / "home").run("whoami", "--url", "http://127.0.0.1:1", PYTHONVERBOSE="1")
 
     assert "import 'http.client'" in asked.err
@@ -99,7 +99,7 @@ def test_asks_a_server_without_importing_what_only_terminals_need(tmp_path: Path
         (("rev", "list", "-o", "yaml"), "tidegate rev list --help"),
     ],
 )
-def test_ends_wrong_usage_with_the_help_to_read(
+def test_wrong_usage_names_the_help_to_read(
     tmp_path: Path, words: tuple[str, ...], try_next: str
 ) -> None:
     wrong = Shell(tmp_path / "home").run(*words)
@@ -109,18 +109,18 @@ def test_ends_wrong_usage_with_the_help_to_read(
     assert wrong.err.endswith(f"  try: {try_next}\n")
 
 
-def test_knows_what_was_meant(tmp_path: Path) -> None:
+def test_suggests_a_similar_command(tmp_path: Path) -> None:
     shell = Shell(tmp_path / "home")
 
     assert "did you mean 'rollout'?" in shell.run("rolout").err
     assert "did you mean 'approve'?" in shell.run("rev", "aprove").err
 
 
-def test_says_its_version(tmp_path: Path) -> None:
+def test_prints_its_version(tmp_path: Path) -> None:
     assert Shell(tmp_path / "home").run("--version").out.startswith("tidegate 0.")
 
 
-def test_keeps_the_reference_current() -> None:
+def test_the_reference_is_up_to_date() -> None:
     page = (ROOT / "docs" / "cli.md").read_text()
 
     assert page == reference(root(TABLE)), "run: .venv/bin/python -m tests.cli.reference"
@@ -134,7 +134,7 @@ WITH_REASON = sorted(
 
 
 @pytest.mark.parametrize("name", WITH_REASON)
-def test_a_missing_reason_is_answered_with_the_command_as_typed(
+def test_a_missing_reason_suggests_the_typed_command(
     name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     needed = [
@@ -164,7 +164,7 @@ def test_a_missing_reason_is_answered_with_the_command_as_typed(
         ("rollout list", ("--state", "Stopped"), "stopped"),
     ],
 )
-def test_takes_a_state_in_any_case_with_hyphens_or_underscores(
+def test_accepts_a_state_in_any_case_with_hyphens_or_underscores(
     name: str, typed: tuple[str, str], taken: str
 ) -> None:
     ctx = COMMANDS[name].make_context(name, [*typed])

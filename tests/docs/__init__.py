@@ -1,1 +1,1 @@
-"""Every command that the pages show is run as it stands there."""
+"""Every command on the pages is run as it is written."""

@@ -1,7 +1,7 @@
-"""The fenced blocks of the pages, and what is said of them in the comment above.
+"""The fenced blocks of the pages, and the marks in the comments above them.
 
 <!-- not run: reason -->           cannot run here; it is listed and counted
-<!-- run: beside the next -->      runs while the next block does, and must end well, too
+<!-- run: beside the next -->      runs while the next block does, and must succeed as well
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ COMMAND: Final = re.compile(
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: where it begins, what it is written in, and whether it can run."""
+    """A fenced block: its place, its language, and whether it can run."""
 
     page: str
     line: int
@@ -71,7 +71,7 @@ def blocks_of(page: Path) -> Iterator[Block]:
 
 
 def indented_of(page: Path) -> Iterator[tuple[int, str]]:
-    """Lines of code that stand indented, outside of fences, with their numbers."""
+    """Indented lines of code outside of fences, with their numbers."""
     is_fenced = False
     before = ""
     for number, line in enumerate(page.read_text().splitlines(), 1):
@@ -83,7 +83,7 @@ def indented_of(page: Path) -> Iterator[tuple[int, str]]:
 
 
 def commands_of(block: Block) -> str:
-    """What is typed: of a ``console`` block the lines behind the prompt."""
+    """The input: of a ``console`` block, the lines after the prompt."""
     if block.language != "console":
         return block.text
     typed = [line[2:] for line in block.text.splitlines() if line.startswith(("$ ", "> "))]

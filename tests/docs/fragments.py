@@ -1,7 +1,7 @@
-"""The Python of the pages: a page's blocks in order, in the names that its text takes for granted.
+"""Run the Python of a page: its blocks in order, with the names that its text assumes.
 
-A page's names are made when its blocks first ask for them, so that they may stand on what an
-earlier block defined. Everything is real: a log on SQLite, bodies in files.
+A name is created when a block first uses it, so it may depend on what an earlier block defined.
+Everything is real: a log on SQLite, bodies in files.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ LOG: Final = "log_0000000000000000"
 
 
 class Names(dict[str, Any]):
-    """What a page's blocks see: plain values, and those that are made when they are asked for."""
+    """The names of a page's blocks: plain values, and values that are created on first use."""
 
     def __init__(self, directory: Path, closing: ExitStack, plain: Mapping[str, Any]) -> None:
         super().__init__(plain)
@@ -79,7 +79,7 @@ class Metadata(Struct, frozen=True):
 
 
 def _installed(names: Names) -> SqliteStore:
-    """A log with everything that Tidegate keeps in it."""
+    """A log with everything that Tidegate stores in it."""
     return _opened(names, FOLDS.schema)
 
 
@@ -110,14 +110,14 @@ def _rows(names: Names) -> SqliteStore:
 
 
 def _token(names: Names) -> str:
-    """Whose lease on the page it is."""
+    """Take the lease on the page; return its holder."""
     token = "holder-1"
     Leases(names["store"]).acquire(names["key"], token, now=system_clock(), seconds=30)
     return token
 
 
 def _called(*values: Any) -> dict[str, Any]:
-    """Each under its own name."""
+    """Map each value to its own name."""
     return {value.__name__: value for value in values}
 
 
@@ -174,7 +174,7 @@ PAGES: Final[Mapping[str, tuple[Mapping[str, Any], Mapping[str, Callable[[Names]
 
 
 def run(page: str, blocks: list[Block], directory: Path) -> None:
-    """Run them. Raises: whatever a block raises; its traceback names the line of the page."""
+    """Run the blocks. Raises: whatever a block raises; its traceback names the line of the page."""
     plain, makers = PAGES[page]
     with ExitStack() as closing:
         names = Names(directory, closing, plain)

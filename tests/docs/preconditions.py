@@ -1,4 +1,4 @@
-"""What a page takes for granted before its first block: commands that its reader gave before."""
+"""What a page assumes before its first block: the commands that its reader has run before."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ echo '{PASSWORD}' | tee bob.password > ci.password
 tidegate user create bob --name Bob --password-stdin --role viewer --role approver < bob.password
 echo two > dist/index.html
 """,
-    # a server that nobody has set up, and everybody's password
+    # a server that is not set up, and the passwords of all users
     "docs/recipes/team.md": f"""
 tidegate serve --data data >> goes-on.log 2>&1 &
 listening
@@ -97,7 +97,7 @@ tidegate rev create web --workspace v1 --from dist
 tidegate rev propose web.v1
 tidegate rev approve web.v1
 """,
-    # somebody alone, a published package, its files and one that lies elsewhere
+    # one user, a published package, its files and one that is stored elsewhere
     "docs/recipes/by-reference.md": f"""{SERVER}
 mkdir dist
 echo one > dist/index.html

@@ -1,10 +1,10 @@
-"""Writes docs/reference/*.md from the code: ``python -m tests.docs.reference``.
+"""Write docs/reference/*.md from the code: ``python -m tests.docs.reference``.
 
     types, defaults, limits ──┐
     the string below a member ├──▶ pages() ──▶ docs/reference/<name>.md
     routes, steps, errors ────┘
 
-What a setting, a policy member, a verb, a role or a step means is written in the source, in a
+The meaning of a setting, a policy member, a verb, a role or a step is written in the source, in a
 string right below it. Errors and routes are described by their docstrings, metrics by their help
 text, and the server's settings by the help of their flags. The text around the tables is in
 ``tests/docs/prose.py``.
@@ -80,7 +80,7 @@ def pages() -> dict[str, str]:
 
 
 def sentences(owner: type[Any] | ModuleType) -> Mapping[str, str]:
-    """What the strings right below the members of a class, or the constants of a module, say."""
+    """The strings right below the members of a class, or below the constants of a module."""
     body = ast.parse(getsource(owner)).body
     if isinstance(owner, type):
         assert isinstance(body[0], ast.ClassDef)
@@ -103,7 +103,7 @@ def first_paragraph(text: str | None) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table in Markdown; a bar inside a cell would end it."""
+    """A Markdown table; a bar inside a cell would end it, so it is escaped."""
     lines = [head, ["---"] * len(head), *rows]
     return "".join(
         "| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |\n" for line in lines
@@ -134,7 +134,7 @@ class Member(NamedTuple):
 def members(
     struct: type[Any], meanings: Mapping[str, str], limits: Mapping[str, str]
 ) -> Iterator[Member]:
-    """The members of a struct. ``limits`` are those that its type does not tell."""
+    """The members of a struct. ``limits`` are those that its type does not contain."""
     kind = inspect.type_info(struct)
     assert isinstance(kind, inspect.StructType)
     for item in kind.fields:
@@ -148,7 +148,7 @@ def members(
 
 
 def type_of(kind: inspect.Type) -> str:
-    """A type in an operator's words."""
+    """A type in words for operators."""
     match kind:
         case inspect.Metadata(type=inner):
             return type_of(inner)
@@ -348,7 +348,7 @@ def enum_meanings(kind: type[Enum]) -> dict[str, str]:
 
 
 def _compact(document: Any) -> str:
-    """A document as JSON, with what is innermost on one line."""
+    """A document as JSON, with the innermost values on one line."""
     text = json.dumps(document, indent=2)
     text = re.sub(r"\{\n +([^{}]+?)\n +\}", lambda found: _one_line("{", found), text)
     return re.sub(r"\[\n +([^][{}]+?)\n +\]", lambda found: _one_line("[", found), text)
@@ -413,7 +413,9 @@ def worker_metrics() -> tuple[Metric, ...]:
 
 
 def _metrics(registry: CollectorRegistry) -> Iterator[Metric]:
-    """The library tells no label names before there is a sample, so they are read from inside."""
+    """The library lists label names only after the first sample, so they are read from its
+    internals.
+    """
     for collector in registry._collector_to_names:
         described = list(getattr(collector, "describe", tuple)())
         for family in described or collector.collect():
@@ -440,7 +442,7 @@ def metrics_page() -> str:
 EVERYWHERE: Final = "`*`"
 REPOSITORY: Final = "repository"
 CHANNEL: Final = "channel"
-# Where operations demand a step's verb, by the step's noun; some steps differ from their noun.
+# Where operations check a step's permission, by the step's noun; exceptions are listed by step.
 SCOPE_OF_NOUN: Final = {
     "rollout": CHANNEL,
     "channel": CHANNEL,
@@ -472,7 +474,7 @@ SCOPE_OF_STEP: Final = {
 
 
 def step_meanings() -> dict[str, str]:
-    """What each step does, by its name."""
+    """The meaning of each step, by its name."""
     said = sentences(steps)
     return {
         found.name: said.get(name, "")
@@ -538,7 +540,7 @@ KINDS: Final[Mapping[str, Callable[[Route], bool]]] = {
 
 
 def scope_of(route: Route) -> str:
-    """The scope that a route's permission is asked on, read from the function that makes it."""
+    """The scope of a route's permission, read from the function that computes it."""
     assert isinstance(route.permission, Requires)
     made_by = route.permission.scope
     if made_by is None:
@@ -642,8 +644,8 @@ def error_entries() -> tuple[ErrorEntry, ...]:
 
 
 def _meaning(kinds: Iterable[type[TidegateError]]) -> str:
-    """What the errors of one code say, each once."""
-    named = (kind for kind in kinds if "code" in vars(kind))  # the others are one case of these
+    """The descriptions of the errors with one code, without repeats."""
+    named = (kind for kind in kinds if "code" in vars(kind))  # the others are special cases
     said = (first_paragraph(kind.__doc__) for kind in named)
     return " ".join(filter(None, dict.fromkeys(said)))
 

@@ -1,8 +1,8 @@
-"""A page at a shell: its blocks one after the other, in an empty directory, as real processes.
+"""Run the commands of a page in a shell, in an empty directory, as real processes.
 
-What goes on by itself (``tidegate serve``, ``worker``) is started beside the rest, as a reader
-would in another terminal. A line that ends with ``# exit code 7`` must end with that code. Ports of
-the pages are replaced by some that are free.
+Commands that keep running (``tidegate serve``, ``worker``) run in the background, as a reader would
+run them in another terminal. A line that ends with ``# exit code 7`` must end with that code. Ports
+on the pages are replaced by free ones.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _line(line: str) -> str:
 
 
 def environment_of(directory: Path, port: str) -> dict[str, str]:
-    """Of a reader who has the program on the path and a home of their own."""
+    """The environment of a reader who has the program on the path and an empty home directory."""
     programs = Path(sys.executable).parent
     return {
         "PATH": f"{programs}:{os.environ['PATH']}",
@@ -89,7 +89,7 @@ def environment_of(directory: Path, port: str) -> dict[str, str]:
 
 
 def run_page(blocks: Sequence[Block], directory: Path) -> str:
-    """Run them; what was said. Raises: AssertionError: a block failed, or never ended."""
+    """Run the blocks; return the output. Raises: AssertionError: a block failed, or never ended."""
     port = str(free_port())
     (directory / "home").mkdir()
     work = directory / "work"
@@ -120,7 +120,7 @@ def run_page(blocks: Sequence[Block], directory: Path) -> str:
 
 
 def _end(shell: subprocess.Popen[bytes]) -> None:
-    """End the page's own session: the servers and agents that its blocks have started."""
+    """End the page's session: the servers and agents that its blocks have started."""
     try:
         os.killpg(shell.pid, signal.SIGKILL)
     except ProcessLookupError:

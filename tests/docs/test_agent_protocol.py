@@ -35,7 +35,7 @@ BLOCKS: Final = tuple(blocks_of(PAGE))
 EXAMPLE: Final[dict[str, Any]] = json.loads(
     next(block.text for block in BLOCKS if '"enroll_proof"' in block.text)
 )
-# The server writes these over whatever an agent sends.
+# The server replaces these members, whatever an agent sends.
 ADDED: Final = {
     "ProbeResult": {"wave"},
     "RollbackComplete": {"channel", "target_closure"},
@@ -94,7 +94,7 @@ def test_names_the_session_as_the_server_does() -> None:
 
 
 @pytest.mark.parametrize("request_", EXAMPLE["requests"], ids=lambda item: item["method"])
-def test_macs_a_request_as_the_server_checks_it(request_: dict[str, str]) -> None:
+def test_computes_the_mac_of_a_request_as_the_server_checks_it(request_: dict[str, str]) -> None:
     session, time = EXAMPLE["session"], EXAMPLE["time"]
     mac_key = bytes.fromhex(EXAMPLE["mac_key"])
     method, path, query = request_["method"], request_["path"], request_["query"]
@@ -127,7 +127,7 @@ def test_shows_the_message_of_a_mac() -> None:
     assert block.text == message.decode() + "\n"
 
 
-def test_shows_a_report_that_can_be_read() -> None:
+def test_shows_a_report_that_the_server_can_decode() -> None:
     (block,) = (block for block in BLOCKS if '"DispatchAck"' in block.text)
 
     event = event_from_json(json.loads(block.text)["report"])
@@ -172,7 +172,7 @@ def test_lists_every_report_with_its_members() -> None:
         AgentFact,
     ],
 )
-def test_names_every_member_of_what_is_sent(shape: type[Struct]) -> None:
+def test_names_every_member_of_every_message(shape: type[Struct]) -> None:
     missing = [
         field.encode_name
         for field in structs.fields(shape)
@@ -219,7 +219,7 @@ def test_signs_a_manifest_as_the_agent_verifies_it(tmp_path: Path) -> None:
     assert read.wanted.release_id == "web.3"
 
 
-def test_gets_in_with_the_program_of_the_page(tmp_path: Path) -> None:
+def test_enrolls_with_the_program_of_the_page(tmp_path: Path) -> None:
     shown = program()
     with serve_fleet(tmp_path / "data") as fleet, httpx2.Client(base_url=fleet.served.url) as http:
         http.headers["Tidegate-Protocol"] = "2"

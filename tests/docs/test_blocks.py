@@ -1,4 +1,4 @@
-"""The commands of README and docs: run in order, page by page, or marked with the reason why."""
+"""The commands of README and docs: run in order, page by page, or marked with a reason."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def runnable(languages: frozenset[str]) -> dict[str, list[Block]]:
 
 
 def fault_of(typed: str) -> str:
-    """Which command or flags of this line do not exist; empty if all do."""
+    """The commands or flags of this line that do not exist; empty if all do."""
     line = " ".join(typed.partition(" #")[0].replace("\\\n", " ").split())
     words = line.split()[1:]
     name = next((name for name in (" ".join(words[:2]), words[0]) if name in COMMANDS), "")
@@ -64,7 +64,7 @@ def test_runs_the_python_of_the_page(page: str, tmp_path: Path) -> None:
     fragments.run(page, runnable(frozenset({"python"}))[page], tmp_path)
 
 
-def test_hides_no_command_in_a_block_that_nobody_runs() -> None:
+def test_no_unmarked_block_contains_a_command() -> None:
     fenced = [
         block.place
         for blocks in BLOCKS.values()
@@ -114,7 +114,7 @@ def test_lists_and_counts_what_is_not_run(capsys: pytest.CaptureFixture[str]) ->
     run = sum(len(blocks) for blocks in runnable(RUNNABLE).values())
     lines = [f"blocks of the pages: {run} run, {len(marked)} not run"]
     lines += [f"  not run  {block.place}: {block.reason}" for block in marked]
-    with capsys.disabled():  # on standard error, which workers share with whoever started them
+    with capsys.disabled():  # on standard error, which pytest's workers share with the caller
         print("", *lines, sep="\n", file=sys.stderr)
 
     assert [block.place for block in marked if block.language not in RUNNABLE] == []
@@ -130,27 +130,27 @@ def test_finds_blocks_with_their_marks(tmp_path: Path) -> None:
     assert any("script/test" in block.text and block.reason for block in blocks)
 
 
-def test_stops_at_the_block_that_fails_and_says_which(tmp_path: Path) -> None:
+def test_names_the_block_that_fails(tmp_path: Path) -> None:
     blocks = [Block("a.md", 1, "sh", "echo one\n"), Block("a.md", 5, "sh", "false\necho two\n")]
 
     with pytest.raises(AssertionError, match=r"(?s)one\n.*in the block at a\.md:5"):
         run_page(blocks, tmp_path)
 
 
-def test_waits_for_what_runs_beside_and_fails_with_it(tmp_path: Path) -> None:
+def test_waits_for_a_background_block_and_fails_with_it(tmp_path: Path) -> None:
     beside = Block("a.md", 1, "sh", "sleep 0.2\nexit 3\n", beside=True)
 
     with pytest.raises(AssertionError, match="exit code 1"):
         run_page([beside, Block("a.md", 9, "sh", "echo after\n")], tmp_path)
 
 
-def test_takes_of_a_console_what_is_typed() -> None:
+def test_runs_only_the_input_of_a_console_block() -> None:
     block = Block("a.md", 1, "console", "$ echo a \\\n> b\na b\n$ true\n")
 
     assert commands_of(block) == "echo a \\\nb\ntrue\n"
 
 
-def test_starts_a_server_beside_the_rest() -> None:
+def test_starts_a_server_in_the_background() -> None:
     script = script_of(
         [Block("a.md", 1, "sh", "tidegate serve --data d   # first\ntidegate whoami\n")]
     )

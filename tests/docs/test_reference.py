@@ -1,4 +1,4 @@
-"""The generated pages of docs/reference: complete, true, and as the code makes them."""
+"""The generated pages of docs/reference: complete, correct, and up to date with the code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SOURCE: Final = ROOT / "src" / "tidegate"
 
 
 def entries() -> Iterator[tuple[str, str]]:
-    """Everything that a page lists, and what the page says about it."""
+    """Everything that a page lists, with the page's text about it."""
     members = (
         *(("setting", one) for one in reference.server_settings()),
         *(("target", one) for one in reference.target_settings()),
@@ -62,8 +62,8 @@ def entries() -> Iterator[tuple[str, str]]:
         yield f"error {entry.code}", entry.meaning
 
 
-def test_has_the_pages_that_the_code_makes() -> None:
-    """Else: python -m tests.docs.reference."""
+def test_the_pages_equal_the_generated_ones() -> None:
+    """To update them: python -m tests.docs.reference."""
     outdated = [
         name
         for name, text in reference.pages().items()
@@ -73,7 +73,7 @@ def test_has_the_pages_that_the_code_makes() -> None:
     assert outdated == [], "run: .venv/bin/python -m tests.docs.reference"
 
 
-def test_says_a_sentence_about_everything() -> None:
+def test_every_entry_has_a_sentence() -> None:
     silent = [name for name, words in entries() if not SENTENCE.fullmatch(words)]
 
     assert silent == [], "write it in the string below the member, or in the docstring"
@@ -106,7 +106,7 @@ def test_lists_every_error_and_every_route() -> None:
 
 
 def metric_names(path: Path) -> Iterator[str]:
-    """The metrics that a module makes, as it names them."""
+    """The metrics that a module creates."""
     text = path.read_text()
     if "prometheus_client" not in text:
         return
@@ -124,7 +124,7 @@ def test_lists_every_metric_that_the_source_makes() -> None:
 
 
 def test_names_the_exit_code_that_a_command_ends_with() -> None:
-    """Whether the error came from a server or was raised in the command's own process."""
+    """Whether a server sent the error or the command's own process raised it."""
     served_only = ("tidegate.web.", "tidegate.api.")
     differing = [
         error.code
@@ -210,12 +210,12 @@ def test_reads_the_string_below_a_member() -> None:
     assert reference.sentences(Sample) == {"first": "What is first.", "THIRD": "What is third."}
 
 
-def test_knows_the_family_of_an_error() -> None:
+def test_finds_the_family_of_an_error() -> None:
     assert reference.family_of(MalformedPolicy) == "invalid"
     assert reference.family_of(InternalError) == "none"
 
 
-def test_lists_every_event_that_people_can_be_told_of() -> None:
+def test_lists_every_event_that_people_can_subscribe_to() -> None:
     page = (ROOT / "docs" / "notifications.md").read_text()
     rows = [f"| `{name}` | {found.severity} | {found.when} |" for name, found in EVENTS.items()]
 

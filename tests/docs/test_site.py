@@ -1,4 +1,4 @@
-"""The site of the pages: it builds without a warning, asks nobody else, and names every error."""
+"""The site of the pages: it builds without a warning, loads nothing external, names every error."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ SHEETS = re.compile(
 LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)")
 
 
-def test_builds_without_a_warning_and_asks_no_other_site(tmp_path: Path) -> None:
+def test_builds_without_a_warning_and_loads_nothing_external(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")],
         cwd=ROOT,
@@ -38,11 +38,11 @@ def test_builds_without_a_warning_and_asks_no_other_site(tmp_path: Path) -> None
     }
 
     assert built.returncode == 0, built.stderr
-    assert len(pages) >= len(PAGES) - 1  # README is not of the site
+    assert len(pages) >= len(PAGES) - 1  # README is not part of the site
     assert asked == set()
 
 
-def test_links_of_all_pages_lead_somewhere() -> None:
+def test_all_links_have_targets() -> None:
     lost = [
         f"{page.relative_to(ROOT)}: {link}"
         for page in PAGES
@@ -60,7 +60,7 @@ def test_names_every_error_on_the_page_of_problems() -> None:
     assert sorted(code for code in codes if f"`{code}`" not in page) == []
 
 
-def test_points_from_the_page_of_problems_to_pages_that_tell_of_the_code() -> None:
+def test_the_page_of_problems_links_to_pages_that_explain_the_code() -> None:
     page = (ROOT / "docs" / "problems" / "README.md").read_text()
     rows = re.findall(r"^\| \[[^]]+\]\(\.\./([\w/]+\.md)\) \| (.+) \|$", page, re.MULTILINE)
     lost = [
@@ -70,11 +70,11 @@ def test_points_from_the_page_of_problems_to_pages_that_tell_of_the_code() -> No
         if f"`{code}`" not in (ROOT / "docs" / target).read_text()
     ]
 
-    assert rows, "the page points nowhere"
+    assert rows, "the page has no links"
     assert lost == []
 
 
-def test_draws_pictures_that_are_sound_and_ask_nobody() -> None:
+def test_pictures_are_valid_and_load_nothing_external() -> None:
     for picture in (ROOT / "docs" / "pictures").iterdir():
         root = ElementTree.fromstring(picture.read_text())
         text = picture.read_text()

@@ -1,8 +1,8 @@
-"""`python -m tests.servers [postgres|dynamodb|s3]`: real servers for benches and for trying out.
+"""Start real servers for benches: `python -m tests.servers [postgres|dynamodb|s3]`.
 
-Starts the named ones or all, prints `kind URL` a line, and keeps them until interrupted. With
-`--durable` PostgreSQL keeps fsync on. `fetch` only fetches what a later start needs, while there
-is a network.
+It starts the named servers or all, prints `kind URL` for each, and keeps them until interrupted.
+With `--durable` PostgreSQL keeps fsync on. `fetch` only fetches what a later start needs, while
+there is a network.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def serve(kinds: list[str], *, durable: bool) -> None:
-    """Runs the servers in the foreground, until SIGINT or SIGTERM."""
+    """Run the servers in the foreground, until SIGINT or SIGTERM."""
     shared.stop_on_sigterm()
     with suppress(KeyboardInterrupt), ExitStack() as servers:
         for kind in kinds:

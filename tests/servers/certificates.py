@@ -1,4 +1,4 @@
-"""Certificates for servers on loopback: an authority of a test, and what it vouches for."""
+"""Certificates for servers on loopback: a test authority, and what it issues."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SIGNS_CERTIFICATES = x509.KeyUsage(
 
 
 class Authority:
-    """It keeps what it issues in a directory of the test's."""
+    """It stores what it issues in a directory of the test."""
 
     def __init__(self, home: Path) -> None:
         self._home = home
@@ -42,7 +42,7 @@ class Authority:
         self._own = own.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM)
 
     def issue(self, host: str) -> Path:
-        """A file by which a server is believed to be this host: its key, and who vouches for it."""
+        """Issue a file with a key and a certificate for this host."""
         key = ec.generate_private_key(ec.SECP256R1())
         names = x509.SubjectAlternativeName([_alternative(host)])
         built = self._certificate(_name(host), key.public_key())
@@ -53,7 +53,7 @@ class Authority:
         return path
 
     def trust(self) -> SSLContext:
-        """What a client needs to believe in it, and in nobody else."""
+        """A client context that trusts this authority, and no other."""
         return _strict(create_default_context(cadata=self._own.decode()))
 
     def _certificate(
@@ -78,18 +78,18 @@ class Authority:
 
 
 def trust_of(issued: Path) -> SSLContext:
-    """What a client needs to believe in who vouches for a file that was issued."""
+    """A client context that trusts the issuer of this file."""
     return _strict(create_default_context(cafile=issued))
 
 
 def _strict(context: SSLContext) -> SSLContext:
-    """As strict on every Python as it is by default from 3.13 on."""
+    """As strict on every Python as the default of 3.13."""
     context.verify_flags |= VERIFY_X509_STRICT
     return context
 
 
 def secured(issued: Path) -> SSLContext:
-    """What a server needs to speak TLS by a file that was issued to it."""
+    """A server context that speaks TLS with this file."""
     context = SSLContext(PROTOCOL_TLS_SERVER)
     context.load_cert_chain(issued)
     return context

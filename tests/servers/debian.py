@@ -1,4 +1,4 @@
-"""Programs of Debian packages, unpacked into `.tools`: apt checks the signature, nobody is root."""
+"""Programs of Debian packages, unpacked into `.tools`: apt checks the signature, without root."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FETCH_SECONDS_MAX = 300
 
 
 def unpacked(package: str) -> Path:
-    """Where the files of a package lie, from `.tools` when they are there already.
+    """The directory with the files of a package, unpacked into `.tools` unless it is there.
 
     Raises:
         ServerUnavailable: apt cannot fetch it.

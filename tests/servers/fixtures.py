@@ -1,4 +1,4 @@
-"""The engines as a parameter, and the URLs of this run's servers, as fixtures for every test."""
+"""Fixtures for every test: the engines as a parameter, and the URLs of this run's servers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from tests.servers import shared
 
 ENGINES = ("memory", "sqlite", "postgres", "dynamodb")
-# The client wants credentials and a region even where the server on loopback ignores them.
+# The client needs credentials and a region even though the server on loopback ignores them.
 AWS_DEFAULTS = {
     "AWS_ACCESS_KEY_ID": "unused",
     "AWS_SECRET_ACCESS_KEY": "unused",
@@ -20,12 +20,12 @@ AWS_DEFAULTS = {
 
 _RUN = pytest.StashKey[AbstractContextManager[None]]()
 
-# The engine that a test cannot do without although no parameter of it says so.
+# The engine that a test needs although none of its parameters names it.
 SERVED = {"postgres_url": "postgres", "dynamodb_url": "dynamodb", "s3_url": "s3"}
 
 
 def engines_of(item: pytest.Item) -> set[str]:
-    """The engines that a test runs on, or whose server it asks for."""
+    """The engines that a test runs on, or whose server it uses."""
     callspec = getattr(item, "callspec", None)
     params = callspec.params.values() if callspec else ()
     named = {param for param in params if isinstance(param, str)}
@@ -67,24 +67,24 @@ def pytest_unconfigure(config: pytest.Config) -> None:
 
 @pytest.fixture(scope="session", params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
-    """The name of an engine: a test that takes this runs once on each of them."""
+    """The name of an engine: a test with this fixture runs once on each of them."""
     name: str = request.param
     return name
 
 
 @pytest.fixture(scope="session")
 def postgres_url() -> str:
-    """The run's PostgreSQL as a libpq URL. It is shared: take a schema of your own."""
+    """The run's PostgreSQL as a libpq URL. It is shared: use a schema of your own."""
     return shared.url("postgres")
 
 
 @pytest.fixture(scope="session")
 def dynamodb_url() -> str:
-    """The endpoint of the run's DynamoDB. It is shared: take a table of your own."""
+    """The endpoint of the run's DynamoDB. It is shared: use a table of your own."""
     return shared.url("dynamodb")
 
 
 @pytest.fixture(scope="session")
 def s3_url() -> str:
-    """The endpoint of the run's S3. It is shared: take a bucket of your own."""
+    """The endpoint of the run's S3. It is shared: use a bucket of your own."""
     return shared.url("s3")

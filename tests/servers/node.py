@@ -1,4 +1,4 @@
-"""Node and the packages that programs for it need in tests, each pinned by sha512."""
+"""Node and the packages that its programs need in tests, each pinned by sha512."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ STANDARD_WEBHOOKS = (
 
 
 def fetch() -> str:
-    """Have Node and its packages here, for a run without a network. Raises: ServerUnavailable."""
+    """Fetch Node and its packages, for a run without a network. Raises: ServerUnavailable."""
     for package in STANDARD_WEBHOOKS:
         fetched(package)
     return node()
 
 
 def node() -> str:
-    """The machine's own Node, or that of a wheel.
+    """The path of the machine's own Node, or of the one in a wheel.
 
     Raises:
         ServerUnavailable: there is none, and none can be fetched.
@@ -46,7 +46,7 @@ def install(packages: tuple[Package, ...], directory: Path) -> None:
     """Put the packages where a program in this directory finds them.
 
     Raises:
-        ServerUnavailable: there is no way to the registry, or the bytes are not the pinned ones.
+        ServerUnavailable: the registry is not reachable, or the bytes are not the pinned ones.
     """
     for package in packages:
         shutil.copytree(fetched(package) / "package", directory / "node_modules" / package.name)

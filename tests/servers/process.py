@@ -1,4 +1,4 @@
-"""A server as a child process: apart from our terminal, awaited until ready, stopped by pid."""
+"""A server as a child process: detached from our terminal, awaited until ready, stopped by pid."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ STOP_SECONDS_MAX = 30.0
 POLL_SECONDS = 0.01
 LOG_TAIL_BYTES = 4_000
 RUN_VARIABLE = "TIDEGATE_TEST_RUN"
-PORT_MIN, PORT_MAX = 12_000, 32_000  # Linux gives clients and port 0 those from 32768 on
+PORT_MIN, PORT_MAX = 12_000, 32_000  # Linux gives clients and port 0 the ports from 32768 on
 PORT_TRIES_MAX = 100
 STARTS_MAX = 3
 
 
 class ServerUnavailable(RuntimeError):
-    """A server that the tests need cannot be had; the message says what would help."""
+    """A server that the tests need is not available; the message says what would help."""
 
 
 def until(ready: Callable[[], bool], *, seconds_max: float) -> bool:
-    """Polls `ready` until it holds; False when the time is over."""
+    """Poll `ready` until it holds; return False when the time is over."""
     deadline = time.monotonic() + seconds_max
     while not ready():
         if time.monotonic() > deadline:
@@ -42,8 +42,8 @@ def until(ready: Callable[[], bool], *, seconds_max: float) -> bool:
 def free_port() -> int:
     """A port of the loopback address for a process that binds it later.
 
-    It lies below those that the system hands out by itself, and nobody of this run gets it again,
-    so that nobody is there first.
+    It is below the ports that the system assigns, and this run does not return it again, so that no
+    other process binds it first.
 
     Raises:
         ServerUnavailable: none was found.
@@ -61,7 +61,7 @@ def free_port() -> int:
 
 
 def _is_ours(port: int) -> bool:
-    """Whether no other process of this run has got the port; where there is no run, it is."""
+    """Whether no other process of this run has reserved the port; always true without a run."""
     run = os.environ.get(RUN_VARIABLE)
     if run is None:
         return True
@@ -75,7 +75,7 @@ def _is_ours(port: int) -> bool:
 
 
 def speaks_http(port: int) -> bool:
-    """Whether something speaks HTTP there; what it says to a bare GET does not matter."""
+    """Whether a server speaks HTTP there; its response to a bare GET does not matter."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=1)
     try:
         connection.request("GET", "/")
@@ -102,10 +102,10 @@ def serving(
     owner: Mapping[str, Any] | None = None,
     stop_signal: int,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Runs the command while the block runs.
+    """Run the command while the block runs.
 
     Raises:
-        ServerUnavailable: it ended or was not ready in time; its last words are in the message.
+        ServerUnavailable: it ended or was not ready in time; the message ends with its output.
     """
     with log.open("wb") as sink:
         process = subprocess.Popen(
@@ -137,7 +137,7 @@ def serving(
 
 @contextmanager
 def serving_http(command: Callable[[int], Sequence[str | Path]], home: Path) -> Iterator[str]:
-    """The URL of a server on a free port, told to ``command``, while the block runs.
+    """The URL of a server on a free port, given to ``command``, while the block runs.
 
     Raises:
         ServerUnavailable: it did not start on any of a few ports.
@@ -156,7 +156,7 @@ def serving_http(command: Callable[[int], Sequence[str | Path]], home: Path) -> 
                 stack.enter_context(server)
             except ServerUnavailable:
                 if start == STARTS_MAX:
-                    raise  # else someone took the port between our look and its bind
+                    raise  # another process may have taken the port
             else:
                 yield f"http://127.0.0.1:{port}"
                 return

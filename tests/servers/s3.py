@@ -1,4 +1,4 @@
-"""An S3 of our own on loopback: rclone serves buckets that live in its memory."""
+"""A local S3 on loopback: rclone serves buckets from its memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEY_ID, KEY = "tests", "not-a-secret"
 
 @contextmanager
 def running() -> Iterator[str]:
-    """The endpoint of a server that lives as long as the block, and its buckets with it.
+    """The endpoint of a server that runs during the block, with its buckets.
 
     Raises:
         ServerUnavailable: rclone is not installed, or did not start.
@@ -36,8 +36,8 @@ def running() -> Iterator[str]:
 
 
 def client(endpoint: str) -> Any:
-    """A client that may talk to the server of ``running``."""
-    import boto3  # here, so that the other servers can be had without it
+    """A client with access to the server of ``running``."""
+    import boto3  # imported here, so that the other servers work without it
     from botocore.config import Config
 
     return boto3.client(

@@ -1,9 +1,9 @@
-"""One server of a kind for a whole test run, started when the first test asks for it.
+"""One server of a kind for a whole test run, started when the first test needs it.
 
-The run is a directory that its first process (pytest's controller) makes and names in the
-environment, so that workers and the processes of tests find it. Whoever asks first starts a keeper
-(`python -m tests.servers KIND --run …`) under a file lock; the keeper stops its server when it is
-told to, or when the first process is gone, however it went.
+The run is a directory that its first process (pytest's controller) creates and names in the
+environment, so that workers and the processes of tests find it. The first process that needs a
+server starts a keeper (`python -m tests.servers KIND --run …`) under a file lock. The keeper stops
+its server on a signal, or when the first process has ended for any reason.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _keepers: list[subprocess.Popen[bytes]] = []
 
 @contextmanager
 def run() -> Iterator[None]:
-    """The span in which `url` works; only the outermost one, in the first process, ends servers."""
+    """The span in which `url` works; the outermost one, in the first process, stops servers."""
     if RUN_VARIABLE in os.environ:
         yield
         return
@@ -70,7 +70,7 @@ def url(kind: str) -> str:
     """The URL of this run's server of that kind, which is started if none runs yet.
 
     Raises:
-        ServerUnavailable: it could not be started; the keeper's last words are in the message.
+        ServerUnavailable: it could not be started; the message ends with the keeper's output.
     """
     if given := os.environ.get(GIVEN[kind]):
         return given
@@ -100,7 +100,7 @@ def url(kind: str) -> str:
 
 
 def keep(kind: str, home: Path) -> None:
-    """Runs the server of that kind for the run at `home`, as its keeper process."""
+    """Run the server of that kind for the run at `home`, as its keeper process."""
     stop_on_sigterm()
     owner = int((home / "owner").read_text())
     note, draft = home / f"{kind}.json", home / f"{kind}.draft"
@@ -110,13 +110,13 @@ def keep(kind: str, home: Path) -> None:
             draft.rename(note)
             while _alive(owner):
                 time.sleep(WATCH_SECONDS)
-        shutil.rmtree(home, ignore_errors=True)  # the owner died and left it to us
+        shutil.rmtree(home, ignore_errors=True)  # the owner died and did not remove it
     finally:
         note.unlink(missing_ok=True)
 
 
 def stop_on_sigterm() -> None:
-    """Makes SIGTERM unwind this process like an exit, so that its servers are stopped."""
+    """Let SIGTERM unwind this process like an exit, so that its servers are stopped."""
 
     def stop(number: int, _: object) -> None:
         signal.signal(number, signal.SIG_IGN)

@@ -1,1 +1,1 @@
-"""Every verb of an operator, through API, command line and dashboard: each door does the same."""
+"""Every verb of an operator, through API, command line and dashboard, with the same result."""

@@ -1,4 +1,4 @@
-"""Servers that tests of verbs share."""
+"""Servers that several tests of verbs use."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.verbs.doors import SharedServers
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedServers]:
-    """Servers for the verbs of a module that are refused."""
+    """The servers for a module's verbs that are refused."""
     servers = SharedServers(tmp_path_factory.mktemp("shared"))
     yield servers
     servers.close()

@@ -1,4 +1,4 @@
-"""Three doors to one verb, and what became of it at each: an error code, and the facts recorded.
+"""Run one verb through API, command line and dashboard, and compare error code and facts.
 
     case ──▶ API  ──┐
          ──▶ CLI  ──┼──▶ Result(code, facts), equal for all doors
@@ -45,13 +45,13 @@ from tidegate.web.routing import Route, Router
 EVENTS_MAX = 1_000
 _CLI_CODE = re.compile(r"\[([a-z_]+)\]$", re.MULTILINE)  # a hint may have brackets, too
 _PAGE_CODE = re.compile(r"<code>([a-z_]+)</code>")
-# What no two commands share: ids that are made up, and keys that hold one.
+# Parts that differ each time: generated ids, and keys that contain one.
 _MADE_UP = re.compile(
     r'"(command_id|intent_id|idempotency_key|request|uid|freeze_id|request_id|join_id)":"[^"]*"'
 )
 _MADE_UP_USER = re.compile(r"user_[0-9a-f]{20}")
 _MADE_UP_SECRET = re.compile(r'"(token_id|credential_id|address_id)":"[0-9a-f]{26}"')
-# The caller's id, in a path, among the words of a command, or in a form.
+# Replaced by the caller's id, in a path, in the words of a command, or in a form.
 CALLER = "CALLER"
 _ROUTER = Router(ROUTES)
 LOGIN = "caller.of.verbs"
@@ -59,7 +59,7 @@ PASSWORD = "correct horse battery"
 
 
 class Door(StrEnum):
-    """A way to an operation."""
+    """A way to run a verb."""
 
     API = "api"
     CLI = "cli"
@@ -67,9 +67,9 @@ class Door(StrEnum):
 
 
 class Result(NamedTuple):
-    """What became of a verb."""
+    """The result of a verb."""
 
-    code: str  # of the error; empty: it was done
+    code: str  # of the error; empty: it succeeded
     facts: tuple[str, ...]
 
 
@@ -83,11 +83,11 @@ class ApiCall(NamedTuple):
 class Form(NamedTuple):
     path: str
     fields: Mapping[str, str] = {}
-    page: str = ""  # whose form it is: its hidden fields are sent as well
+    page: str = ""  # the page of the form, whose hidden fields are sent as well
 
 
 class Verb(NamedTuple):
-    """A verb and its doors. A door that it does not have says why, as a text."""
+    """A verb and its doors. A missing door has a text that says why."""
 
     step: Step
     api: ApiCall
@@ -106,7 +106,7 @@ class Verb(NamedTuple):
 
 
 def leave_as_served(fleet: ServedFleet) -> None:
-    """Leave the fleet as it is served."""
+    """Leave the fleet as it is."""
 
 
 def prepare_nothing(fleet: ServedFleet, caller: httpx2.Client) -> None:
@@ -115,17 +115,17 @@ def prepare_nothing(fleet: ServedFleet, caller: httpx2.Client) -> None:
 
 @dataclass(frozen=True)
 class VerbCase:
-    """A verb in a situation, and what becomes of it."""
+    """A verb in a situation, and the expected result."""
 
     verb: Verb
     title: str
     roles: tuple[Role | Grant, ...]
     arrange: Callable[[ServedFleet], None] = leave_as_served
     code: str = ""  # the expected error
-    changes: bool = True  # False: it is done already, and nothing is recorded
+    changes: bool = True  # False: it was done before, and no fact is recorded
     prepare: Callable[[ServedFleet, httpx2.Client], None] = prepare_nothing
     narrowed: tuple[Grant, ...] | None = None  # the roles of the caller's token
-    has_password: bool = False  # LOGIN and PASSWORD, and a session instead of a token
+    has_password: bool = False  # sign in with LOGIN and PASSWORD instead of a token
     beside: frozenset[str] = frozenset()  # types of facts that are not compared
 
     def __str__(self) -> str:
@@ -140,7 +140,7 @@ def serve(data: Path) -> Iterator[ServedFleet]:
 
 
 class SharedServers:
-    """Servers for verbs that are refused: these change nothing, so one server serves them all.
+    """Servers for verbs that are refused: these change nothing, so one server serves many of them.
 
     Verbs share a server if the same function arranges it, and if nothing is prepared as a caller.
     """
@@ -164,7 +164,7 @@ class SharedServers:
 
 
 def take(case: VerbCase, door: Door, fleet: ServedFleet, *, is_rehearsed: bool = True) -> Result:
-    """Take the verb through a door of a fleet that is arranged for it, after a dry run of it."""
+    """Run the verb through a door of an arranged fleet, after a dry run of it."""
     grants = tuple(item if isinstance(item, Grant) else Grant(item) for item in case.roles)
     user = fleet.served.user(*grants)
     token = fleet.served.token(user, case.narrowed)
@@ -182,14 +182,14 @@ def take(case: VerbCase, door: Door, fleet: ServedFleet, *, is_rehearsed: bool =
     code = send(case.verb, door, fleet.served, client, token, user)
     recorded = fleet.installation.log.feed(after=before, limit=EVENTS_MAX)
     if would is not None:
-        # A promotion publishes the manifest of its channel as well, in a commit of its own.
+        # A promotion also publishes the manifest of its channel, in a commit of its own.
         types = tuple(event.type for event in recorded)[: len(would.types) or None]
         assert would == Rehearsal(code, types), case
     return Result(code, facts_after(fleet.served, before, user, case.beside))
 
 
 class Rehearsal(NamedTuple):
-    """What a dry run says."""
+    """The result of a dry run."""
 
     code: str
     types: tuple[str, ...]  # of the facts that the verb would record
@@ -203,9 +203,9 @@ def rehearse(
     token: str | None,
     user: str,
 ) -> Rehearsal | None:
-    """What a dry run of the verb says through the API; None: through this door it has none.
+    """The result of the verb's dry run through the API; None through other doors.
 
-    Through the command line it is run as well, for the next look at the log.
+    Through the command line the dry run is executed too, so that the caller can compare the log.
     """
     call = case.verb.api._replace(path=case.verb.api.path.replace(CALLER, user))
     if door is Door.CLI and has_dry_run(case.verb):
@@ -231,7 +231,7 @@ def route_of(call: ApiCall) -> Route:
 def has_dry_run(verb: Verb) -> bool:
     """Whether its command takes ``--dry-run``."""
     if isinstance(verb.cli, str) or verb.cli[:2] == ("channel", "rollback"):
-        return False  # that one shows the whole ladder instead
+        return False  # it shows the whole ladder instead
     command = CLI_COMMANDS.get(" ".join(verb.cli[:2]))
     return command is not None and any(item.name == "dry_run" for item in command.params)
 
@@ -244,7 +244,7 @@ def send(
     token: str | None,
     user: str = CALLER,
 ) -> str:
-    """Send the verb through a door; the code of the error, or nothing."""
+    """Send the verb through a door; return the code of the error, or nothing."""
     match door:
         case Door.API:
             return _by_api(client, verb.api._replace(path=verb.api.path.replace(CALLER, user)))
@@ -261,13 +261,13 @@ def send(
 def facts_after(
     served: Served, before: Position, user: str, beside: frozenset[str] = frozenset()
 ) -> tuple[str, ...]:
-    """The facts recorded after a position, without what no two commands share."""
+    """The facts recorded after a position, without the parts that differ each time."""
     recorded = served.installation.log.feed(after=before, limit=EVENTS_MAX)
     return tuple(_plain(event, user) for event in recorded if event.type not in beside)
 
 
 def _plain(event: Event, user: str) -> str:
-    """An event without what no two commands share."""
+    """An event without the parts that differ each time."""
     text = _MADE_UP.sub(r'"\1":"…"', event.body.decode()).replace(user, CALLER)
     text = _MADE_UP_SECRET.sub(r'"\1":"…"', _MADE_UP_USER.sub("user_…", text))
     return f"{event.type} {text}"
@@ -319,7 +319,7 @@ def _by_form(client: httpx2.Client, form: Form) -> str:
 
 
 def hidden_fields(page: str, action: str) -> dict[str, str]:
-    """The hidden fields of a form as a page shows it; none if the page does not offer it."""
+    """The hidden fields of a form on a page; none if the page does not have the form."""
     start = page.find(f'action="{action}"')
     if start < 0:
         return {}
@@ -328,7 +328,7 @@ def hidden_fields(page: str, action: str) -> dict[str, str]:
 
 
 def check(case: VerbCase, directory: Path, shared: SharedServers) -> None:
-    """That each door of a verb gives the same error and records the same facts."""
+    """Check that each door of a verb gives the same error and records the same facts."""
     results = {}
     for door in case.verb.doors:
         if case.code and case.prepare is prepare_nothing and not case.has_password:

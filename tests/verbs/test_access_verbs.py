@@ -1,4 +1,4 @@
-"""The verbs of access do the same through each door."""
+"""The verbs of access have the same result through each door."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ WHY = "she left"
 
 
 def know(fleet: ServedFleet) -> None:
-    """Grace is a viewer, and has a token."""
+    """Give Grace the viewer role and a token."""
     called = PersonNames("grace.hopper", "Grace Hopper")
     fleet.served.add_person(GRACE, called, FIRST_PASSWORD, Grant(Role.VIEWER))
     fleet.served.make_token(TOKEN, GRACE)
@@ -59,7 +59,7 @@ def erase(fleet: ServedFleet) -> None:
 
 
 def add(login: str, password: str = FIRST_PASSWORD) -> Verb:
-    """Without a password they get a code to choose one."""
+    """A user without a password gets a code to choose one."""
     names = {"login": login, "name": "Grace Hopper"} | ({"password": password} if password else {})
     stdin = ("--password-stdin",) if password else ()
     return Verb(
@@ -111,7 +111,7 @@ ERASE = Verb(
     steps.ERASE_USER,
     ApiCall("POST", f"/v1/users/{GRACE}/erase"),
     ("user", "erase", GRACE, "--yes"),
-    "the dashboard erases nobody",
+    "the dashboard erases no users",
 )
 RESET_PASSWORD = Verb(
     steps.RESET_PASSWORD,
@@ -189,32 +189,34 @@ MAKES_TOKEN = frozenset({"TokenCreated"})
 FAILS = frozenset({"SignInFailed"})
 
 CASES = (
-    VerbCase(ADD, "somebody new", ADMIN),
-    VerbCase(add("grace.hopper", ""), "who chooses a password", ADMIN),
-    VerbCase(ADD, "under a name that is taken", ADMIN, know, "user_exists"),
-    VerbCase(add("grace.hopper", "grace.hopper"), "with a weak one", ADMIN, code="weak_password"),
+    VerbCase(ADD, "a new user", ADMIN),
+    VerbCase(add("grace.hopper", ""), "without a password", ADMIN),
+    VerbCase(ADD, "with a name that exists", ADMIN, know, "user_exists"),
+    VerbCase(
+        add("grace.hopper", "grace.hopper"), "with a weak password", ADMIN, code="weak_password"
+    ),
     VerbCase(ADD, "as a viewer", VIEWER, code="missing_permission"),
     VerbCase(GRANT, "a new role", ADMIN, know),
     VerbCase(give("viewer"), "a role that she has", ADMIN, know, changes=False),
-    VerbCase(GRANT, "somebody unknown", ADMIN, code="user_not_found"),
+    VerbCase(GRANT, "an unknown user", ADMIN, code="user_not_found"),
     VerbCase(give("author", user_id=CALLER), "yourself", ADMIN, code="own_access"),
     VerbCase(GRANT, "as a viewer", VIEWER, know, "missing_permission"),
     VerbCase(TAKE, "a role that she has", ADMIN, know),
     VerbCase(give("author", take=True), "a role that she lacks", ADMIN, know, changes=False),
-    VerbCase(TAKE, "of somebody erased", ADMIN, erase, "user_erased"),
+    VerbCase(TAKE, "of an erased user", ADMIN, erase, "user_erased"),
     VerbCase(TAKE, "as a viewer", VIEWER, know, "missing_permission"),
-    VerbCase(DISABLE, "somebody enabled", ADMIN, know),
+    VerbCase(DISABLE, "an enabled user", ADMIN, know),
     VerbCase(DISABLE_WITHOUT_REASON, "without a reason", ADMIN, know),
     VerbCase(shut_out(CALLER), "yourself", ADMIN, know, "own_access"),
     VerbCase(DISABLE, "as a viewer", VIEWER, know, "missing_permission"),
-    VerbCase(ENABLE, "somebody disabled", ADMIN, disable),
-    VerbCase(ENABLE, "somebody erased", ADMIN, erase, "user_erased"),
+    VerbCase(ENABLE, "a disabled user", ADMIN, disable),
+    VerbCase(ENABLE, "an erased user", ADMIN, erase, "user_erased"),
     VerbCase(ENABLE, "as a viewer", VIEWER, disable, "missing_permission"),
-    VerbCase(ERASE, "somebody", ADMIN, know),
-    VerbCase(ERASE, "somebody unknown", ADMIN, code="user_not_found"),
+    VerbCase(ERASE, "a user", ADMIN, know),
+    VerbCase(ERASE, "an unknown user", ADMIN, code="user_not_found"),
     VerbCase(ERASE, "as a viewer", VIEWER, know, "missing_permission"),
-    VerbCase(RESET_PASSWORD, "of somebody else", ADMIN, know),
-    VerbCase(RESET_PASSWORD, "of somebody erased", ADMIN, erase, "user_erased"),
+    VerbCase(RESET_PASSWORD, "of another user", ADMIN, know),
+    VerbCase(RESET_PASSWORD, "of an erased user", ADMIN, erase, "user_erased"),
     VerbCase(RESET_PASSWORD, "as a viewer", VIEWER, know, "missing_permission"),
     VerbCase(redeem("0000-0000"), "with a wrong code", VIEWER, know, "wrong_reset_code"),
     VerbCase(CHANGE_PASSWORD, "your own", VIEWER, has_password=True, beside=MAKES_TOKEN),
@@ -229,7 +231,7 @@ CASES = (
     VerbCase(
         change_password(LOGIN), "to your name", VIEWER, code="weak_password", has_password=True
     ),
-    VerbCase(CREATE_TOKEN, "as whoever you are", VIEWER),
+    VerbCase(CREATE_TOKEN, "as a viewer", VIEWER),
     VerbCase(CREATE_TOKEN, "with a narrowed token", tuple(Role), narrowed=NARROWED),
     VerbCase(CREATE_NARROWED_TOKEN, "with a wider token", tuple(Role)),
     VerbCase(
@@ -239,8 +241,8 @@ CASES = (
         code="missing_permission",
         narrowed=NARROWED,
     ),
-    VerbCase(REVOKE_TOKEN, "of somebody else", ADMIN, know),
-    VerbCase(REVOKE_TOKEN, "of somebody else, as a viewer", VIEWER, know, "not_owner"),
+    VerbCase(REVOKE_TOKEN, "of another user", ADMIN, know),
+    VerbCase(REVOKE_TOKEN, "of another user, as a viewer", VIEWER, know, "not_owner"),
     VerbCase(REVOKE_TOKEN, "an unknown one", ADMIN, code="token_not_found"),
     VerbCase(sign_in(PASSWORD), "", (), has_password=True, changes=False, beside=MAKES_TOKEN),
     VerbCase(
@@ -278,7 +280,7 @@ def set_up(code: str) -> Verb:
 
 
 def test_sets_up_through_each_door(tmp_path: Path) -> None:
-    """A wrong code does nothing; the right one works with blanks around it, as it was pasted."""
+    """A wrong code is refused; the right one works with spaces around it, as it may be pasted."""
     results = {}
     for door in Door:
         routes = (*ROUTES, *PAGES)
@@ -298,7 +300,7 @@ def test_sets_up_through_each_door(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", ["/v1/setup", "/setup"])
-def test_takes_no_set_up_from_another_site(tmp_path: Path, path: str) -> None:
+def test_refuses_setup_from_another_site(tmp_path: Path, path: str) -> None:
     with serving(tmp_path / "data", routes=(*ROUTES, *PAGES), is_set_up=False) as served:
         code = served.installation.accounts.open_setup() or ""
         client = served.client(None, origin="https://elsewhere.example")

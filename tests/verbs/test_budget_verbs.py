@@ -1,4 +1,4 @@
-"""Set and remove a budget do the same through each door."""
+"""Setting and removing a budget have the same result through each door."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ REMOVE_BY_PUT = Verb(
 
 CASES = (
     VerbCase(SET, "a new one", OPERATOR),
-    VerbCase(SET, "as it is", OPERATOR, limit, changes=False),
+    VerbCase(SET, "without a change", OPERATOR, limit, changes=False),
     VerbCase(SET, "as the operator of a channel", OF_CHANNEL, code="missing_permission"),
-    VerbCase(set_verb("app="), "of hosts that none can be", OPERATOR, code="invalid_selector"),
+    VerbCase(set_verb("app="), "with an invalid selector", OPERATOR, code="invalid_selector"),
     VerbCase(REMOVE, "one that is set", OPERATOR, limit),
     VerbCase(REMOVE_BY_PUT, "by setting it as removed", OPERATOR, limit),
     VerbCase(REMOVE, "as the operator of a channel", OF_CHANNEL, limit, "missing_permission"),

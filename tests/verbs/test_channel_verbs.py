@@ -1,4 +1,4 @@
-"""Create, edit, hold and unhold a channel do the same through each door."""
+"""Creating, editing, holding and releasing a channel have the same result through each door."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MANAGER = (Role.RELEASE_MANAGER,)
 VIEWER = (Role.VIEWER,)
 WHY = "the metrics look odd"
 REASON = {"reason": WHY}
-POLICY = json.dumps({"waves": WAVES, "sustained_failure_seconds": 5})  # as it is
+POLICY = json.dumps({"waves": WAVES, "sustained_failure_seconds": 5})  # unchanged
 
 
 def create(fleet: ServedFleet) -> None:
@@ -82,7 +82,7 @@ CASES = (
     VerbCase(CREATE_OVERLAPPING, "for hosts of another", MANAGER, create, "selector_overlap"),
     VerbCase(EDIT, "its hosts", MANAGER, create),
     VerbCase(EDIT, "as an operator", OPERATOR, create, "missing_permission"),
-    VerbCase(EDIT_BADLY, "to hosts that none can be", MANAGER, create, "invalid_selector"),
+    VerbCase(EDIT_BADLY, "with an invalid selector", MANAGER, create, "invalid_selector"),
     VerbCase(HOLD, "as an operator", OPERATOR, create),
     VerbCase(HOLD, "as a release manager", MANAGER, create),
     VerbCase(HOLD, "a held one", OPERATOR, hold, changes=False),
@@ -105,7 +105,7 @@ def test_does_the_same_through_each_door(
     check(case, tmp_path, shared)
 
 
-def test_says_that_the_fleet_is_busy_and_creates_nothing(
+def test_reports_a_busy_fleet_and_creates_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes, "COMMAND_SECONDS", 0.2)
@@ -119,7 +119,7 @@ def test_says_that_the_fleet_is_busy_and_creates_nothing(
         slow.result()
 
         assert results == [("lane_busy", ())] * len(Door)
-        assert take(CASES[0], Door.API, fleet).code == ""  # nothing of it was left behind
+        assert take(CASES[0], Door.API, fleet).code == ""  # no part of it is left
 
 
 def test_offers_hold_and_unhold_to_operators(tmp_path: Path) -> None:

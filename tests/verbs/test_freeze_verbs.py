@@ -1,4 +1,4 @@
-"""Start and end a freeze do the same through each door."""
+"""Starting and ending a freeze have the same result through each door."""
 
 from __future__ import annotations
 
@@ -55,7 +55,9 @@ END = Verb(
 CASES = (
     VerbCase(START, "of a channel", OF_CHANNEL, create),
     VerbCase(START_EVERYWHERE, "of all channels", OPERATOR),
-    VerbCase(START_EVERYWHERE, "on one channel alone", OF_CHANNEL, create, "missing_permission"),
+    VerbCase(
+        START_EVERYWHERE, "with a role on one channel", OF_CHANNEL, create, "missing_permission"
+    ),
     VerbCase(START, "as a viewer", VIEWER, create, "missing_permission"),
     VerbCase(START, "of an unknown channel", OPERATOR, code="channel_not_found"),
     VerbCase(END, "of a channel", OF_CHANNEL, freeze_channel),

@@ -1,4 +1,4 @@
-"""Enroll, re-enroll, label, revoke and retire a host do the same through each door."""
+"""Enrolling, re-enrolling, labelling, revoking and retiring a host: the same through each door."""
 
 from __future__ import annotations
 
@@ -79,10 +79,10 @@ RETIRE = end_verb(steps.RETIRE_HOST, "retire")
 REVOCATION = VerbCase(REVOKE, "an enrolled one", OPERATOR)
 
 CASES = (
-    VerbCase(ENROLL, "a new one", OPERATOR, changes=False),  # the log has it once the agent is in
+    VerbCase(ENROLL, "a new one", OPERATOR, changes=False),  # recorded when the agent enrolls
     VerbCase(ENROLL, "as the operator of a channel", OF_CHANNEL, code="missing_permission"),
     VerbCase(enroll_verb(HOST), "a retired one", OPERATOR, retire, "host_retired"),
-    # The log has it once the agent is in.
+    # Recorded when the agent enrolls.
     VerbCase(RE_ENROLL, "an enrolled one", OPERATOR, changes=False),
     VerbCase(RE_ENROLL, "a retired one", OPERATOR, retire, changes=False),
     VerbCase(RE_ENROLL, "as the operator of a channel", OF_CHANNEL, code="missing_permission"),
@@ -115,7 +115,7 @@ def test_does_the_same_through_each_door(
 
 
 @pytest.mark.parametrize("door", ENROLL.doors)
-def test_keeps_the_token_that_it_made(door: Door, tmp_path: Path) -> None:
+def test_stores_the_created_token(door: Door, tmp_path: Path) -> None:
     with serve(tmp_path / "data") as fleet:
         known = {item.id for item in _tokens(fleet)}
 
@@ -130,7 +130,7 @@ def _tokens(fleet: ServedFleet) -> list[Any]:
 
 
 @pytest.mark.parametrize("door", Door)
-def test_refuses_the_key_though_the_fleet_is_busy(
+def test_refuses_the_key_even_while_the_fleet_is_busy(
     door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes, "COMMAND_SECONDS", 0.2)

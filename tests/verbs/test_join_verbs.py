@@ -1,4 +1,4 @@
-"""Create and delete a join token do the same through each door."""
+"""Creating and deleting a join token have the same result through each door."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CASES = (
     VerbCase(CREATE, "as the operator of a channel", OF_CHANNEL, code="missing_permission"),
     VerbCase(
         create_verb((T0 - timedelta(days=1)).isoformat()),
-        "one that is over",
+        "an expired one",
         OPERATOR,
         code="invalid_input",
     ),

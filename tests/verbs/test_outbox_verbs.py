@@ -1,4 +1,4 @@
-"""Redrive and cancel do the same through each door."""
+"""Redriving and cancelling an intent have the same result through each door."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WHY = "the receiver is back"
 
 
 def ask(fleet: ServedFleet) -> None:
-    """An intent that is pending."""
+    """Create a pending intent."""
     command = RequestEffect(
         scope=CHANNEL,
         operation="announce",
@@ -44,13 +44,13 @@ def ask(fleet: ServedFleet) -> None:
 
 
 def die(fleet: ServedFleet) -> None:
-    """An intent that is dead."""
+    """Create a dead intent."""
     ask(fleet)
     record(fleet, succeeded=False)
 
 
 def end(fleet: ServedFleet) -> None:
-    """An intent that is done."""
+    """Create a delivered intent."""
     ask(fleet)
     record(fleet, succeeded=True)
 
@@ -100,7 +100,7 @@ def test_does_the_same_through_each_door(
     check(case, tmp_path, shared)
 
 
-def test_takes_no_form_without_a_reason(tmp_path: Path) -> None:
+def test_refuses_a_form_without_a_reason(tmp_path: Path) -> None:
     with serve(tmp_path / "data") as fleet:
         die(fleet)
 

@@ -1,4 +1,4 @@
-"""Delete and import a package: what each leads to, and who may do it."""
+"""Deleting and importing a package: the results, and who may do it."""
 
 from __future__ import annotations
 

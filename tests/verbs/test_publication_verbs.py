@@ -1,4 +1,4 @@
-"""Roll back and collect do the same through each door."""
+"""Rolling back a publication and collecting generations: the same through each door."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tidegate.domain.access import steps
 from tidegate.domain.access.roles import Role
 
 KEY = "docs-index"
-FIRST = "2026-04-24T20:00:00.000000Z-7692c3ad3540"  # when it was made, and of which content
+FIRST = "2026-04-24T20:00:00.000000Z-7692c3ad3540"  # the time and the content of a generation
 POLICY = PublicationPolicy(versioned=True, retention=timedelta(hours=2))
 MANAGER = (Role.RELEASE_MANAGER,)
 OPERATOR = (Role.FLEET_OPERATOR,)
@@ -23,7 +23,7 @@ NO_PAGE = "the dashboard has no page of publications"
 
 
 def publish(fleet: ServedFleet) -> None:
-    """A publication with two generations."""
+    """Create a publication with two generations."""
     fleet.installation.publisher.serve(KEY, lambda: b"one", POLICY)
     fleet.wait(3_600)
     fleet.installation.publisher.serve(KEY, lambda: b"two", POLICY)
@@ -35,7 +35,7 @@ def expire(fleet: ServedFleet) -> None:
 
 
 def sail(fleet: ServedFleet) -> None:
-    """A channel with a manifest."""
+    """Create a channel with a manifest."""
     fleet.sail()
     fleet.installation.manifests.publish(CHANNEL)
 

@@ -1,4 +1,4 @@
-"""Register, transition, retire, evidence and manifests: what each leads to, and who may do it."""
+"""Register, transition, retire, evidence and manifests: the results, and who may do it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Create, change and delete a repository do the same through each door."""
+"""Creating, changing and deleting a repository have the same result through each door."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Protect a channel and decide about requests do the same through each door."""
+"""Protecting a channel and deciding about requests have the same result through each door."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def protect(fleet: ServedFleet) -> None:
 
 
 def ask(fleet: ServedFleet) -> None:
-    """A request whose id and digest are the same on every server."""
+    """Create a request whose id and digest are the same on every server."""
     protect(fleet)
     principal = Principal("user_asker", "session", (Grant(Role.RELEASE_MANAGER),))
     caller = Caller(principal=principal, key="one")
@@ -113,8 +113,8 @@ CASES = (
     VerbCase(APPROVE_OTHER, "an unknown one", APPROVER, code="request_not_found"),
     VerbCase(APPROVE, "as it was seen", APPROVER, ask),
     VerbCase(REJECT, "a request", APPROVER, ask),
-    VerbCase(WITHDRAW, "that of another person", VIEWER, ask, "not_own_request"),
-    VerbCase(RUN, "one that nobody approved", MANAGER, ask, "approvals_missing"),
+    VerbCase(WITHDRAW, "the request of another person", VIEWER, ask, "not_own_request"),
+    VerbCase(RUN, "one without approvals", MANAGER, ask, "approvals_missing"),
     VerbCase(REVIEW, "one that waits", APPROVER, ask, "request_over"),
 )
 

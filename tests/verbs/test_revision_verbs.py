@@ -1,4 +1,4 @@
-"""Draft, change, propose, decide and delete do the same through each door."""
+"""Drafting, changing, proposing, deciding and deleting: the same result through each door."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def on_creation(package: str, workspace: str, task: dict[str, str], *words: str)
 
 
 def on_review(step: steps.Step, name: str, form: str = "") -> Verb:
-    """A verb that has one name everywhere and takes a reason alone."""
+    """A verb with the same name at all doors that takes only a reason."""
     return Verb(
         step,
         ApiCall("POST", f"{URL}/{name}", REASON, URL),
@@ -224,7 +224,7 @@ CASES = (
     VerbCase(INIT, "as a viewer", VIEWER, code=MISSING),
     VerbCase(INIT, "one that exists", AUTHOR, draft, "already_exists"),
     VerbCase(CLONE, "a published one", AUTHOR),
-    VerbCase(CLONE_FROM_ELSEWHERE, "what one may not read", ELSEWHERE, make_repository, MISSING),
+    VerbCase(CLONE_FROM_ELSEWHERE, "an unreadable one", ELSEWHERE, make_repository, MISSING),
     VerbCase(COPY, "a published one", AUTHOR),
     VerbCase(UPGRADE, "to the newest upstream", AUTHOR, publish_a_clone),
     VerbCase(LABEL, "a draft", AUTHOR, draft),
@@ -276,7 +276,7 @@ def test_does_the_same_through_each_door(
     check(case, tmp_path, shared)
 
 
-def test_refuses_a_form_that_names_no_version_or_an_old_one(tmp_path: Path) -> None:
+def test_refuses_a_form_with_a_missing_or_old_version(tmp_path: Path) -> None:
     with serve(tmp_path / "data") as fleet:
         draft(fleet)
         hidden = hidden_fields(shown(fleet.author), f"{PAGE}/propose")
@@ -290,7 +290,7 @@ def test_refuses_a_form_that_names_no_version_or_an_old_one(tmp_path: Path) -> N
         assert fleet.document(NAME)["spec"]["lifecycle"] == "Draft"
 
 
-def test_does_a_form_that_is_sent_twice_once(tmp_path: Path) -> None:
+def test_a_form_that_is_sent_twice_takes_effect_once(tmp_path: Path) -> None:
     with serve(tmp_path / "data") as fleet:
         draft(fleet)
         form = {**hidden_fields(shown(fleet.author), f"{PAGE}/propose"), **REASON}

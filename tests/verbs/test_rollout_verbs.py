@@ -59,7 +59,7 @@ MANUAL = [
 
 
 def start_manual(fleet: ServedFleet) -> None:
-    """The first wave goes, the second one waits for a person."""
+    """Start a rollout whose second wave waits for a person."""
     fleet.sail(waves=MANUAL)
 
 
@@ -77,7 +77,7 @@ def promote_twice(fleet: ServedFleet) -> None:
 
 
 def succeed(fleet: ServedFleet) -> None:
-    """web.1 succeeds; then web.2 is promoted."""
+    """Let web.1 succeed, and promote web.2."""
     fleet.sail()
     fleet.succeed()
     assert fleet.promote("web.2").status_code == 200
@@ -89,7 +89,7 @@ def end(fleet: ServedFleet) -> None:
 
 
 def on_rollout(step: steps.Step, name: str) -> Verb:
-    """A verb that has one name everywhere and takes a reason alone."""
+    """A verb with the same name at all doors that takes only a reason."""
     return Verb(
         step,
         ApiCall("POST", f"/v1{PAGE}/{name}", REASON),
@@ -211,8 +211,8 @@ CASES = (
     VerbCase(CONTINUE, "a halted one", OPERATOR, halt, "invalid_transition"),
     VerbCase(CONTINUE, "as a viewer", VIEWER, start_manual, "missing_permission"),
     VerbCase(CONTINUE, "an unknown one", OPERATOR, code="rollout_unknown"),
-    VerbCase(skip_wave("canary"), "the wave that goes", ON_CALL, start),
-    VerbCase(skip_wave("none"), "a wave that is none", ON_CALL, start, "wave_not_found"),
+    VerbCase(skip_wave("canary"), "the current wave", ON_CALL, start),
+    VerbCase(skip_wave("none"), "an unknown wave", ON_CALL, start, "wave_not_found"),
     VerbCase(skip_wave("canary"), "as an operator", OPERATOR, start, "missing_permission"),
     VerbCase(skip_wave("canary"), "an unknown one", ON_CALL, code="rollout_unknown"),
     VerbCase(PROMOTE_ALL, "a running one", ON_CALL, start),
@@ -236,7 +236,7 @@ CASES = (
     VerbCase(ROLL_BACK_NOW, "in an emergency", ON_CALL, succeed),
     VerbCase(ROLL_BACK_NOW, "as a release manager", MANAGER, succeed, "missing_permission"),
     VerbCase(ROLL_BACK_TO, "to a release that is named", MANAGER, succeed),
-    VerbCase(ROLL_BACK_TO, "to what never succeeded", MANAGER, start, "not_on_ladder"),
+    VerbCase(ROLL_BACK_TO, "to a release that never succeeded", MANAGER, start, "not_on_ladder"),
 )
 
 
@@ -250,7 +250,7 @@ def test_does_the_same_through_each_door(
 
 @pytest.mark.parametrize("door", Door)
 @pytest.mark.parametrize("case", [CASES[0], PROMOTION], ids=str)
-def test_says_that_a_lane_is_busy_and_changes_nothing(
+def test_reports_a_busy_lane_and_changes_nothing(
     case: VerbCase, door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes, "COMMAND_SECONDS", 0.2)
@@ -264,14 +264,14 @@ def test_says_that_a_lane_is_busy_and_changes_nothing(
         go_on.set()
         slow.result()
         head = fleet.installation.log.head()
-        fleet.installation.lanes.run(ROLLOUT, lambda: None)  # whatever waited has had its turn
+        fleet.installation.lanes.run(ROLLOUT, lambda: None)  # every waiting command has run
 
         assert result == ("lane_busy", ())
         assert fleet.installation.log.head() == head
 
 
 def test_promotes_from_the_dashboard_in_the_lane_of_the_rollout_that_ends(tmp_path: Path) -> None:
-    """A command of the lane that is under way ends first."""
+    """The running command of the lane ends first."""
     with serve(tmp_path / "data") as fleet, ThreadPoolExecutor(1) as pool:
         PROMOTION.arrange(fleet)
         go_on = Event()
@@ -286,7 +286,7 @@ def test_promotes_from_the_dashboard_in_the_lane_of_the_rollout_that_ends(tmp_pa
         assert promoting.result().code == ""
 
 
-def test_does_a_form_that_is_sent_twice_once(tmp_path: Path) -> None:
+def test_a_form_that_is_sent_twice_takes_effect_once(tmp_path: Path) -> None:
     with serve(tmp_path / "data") as fleet:
         start(fleet)
         page = fleet.operator.get(PAGE, headers={"accept": "text/html"}).text

@@ -1,4 +1,4 @@
-"""Create, edit, delete, test, skip and replay do the same through each door."""
+"""Create, edit, delete, test, skip and replay: the same result through each door."""
 
 from __future__ import annotations
 

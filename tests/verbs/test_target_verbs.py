@@ -1,4 +1,4 @@
-"""The test of a target does the same through each door."""
+"""Testing a target has the same result through each door."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tidegate.domain.access.roles import Role
 
 
 def configure(fleet: ServedFleet) -> None:
-    """Settings with one target, which would take work."""
+    """Add a target that could get intents to the settings."""
     settings = fleet.installation.settings
     directory = Path(settings.data) / "effects"
     directory.mkdir()

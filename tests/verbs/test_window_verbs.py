@@ -1,4 +1,4 @@
-"""Create, edit and delete a maintenance window do the same through each door."""
+"""Creating, editing and deleting a maintenance window: the same result through each door."""
 
 from __future__ import annotations
 
@@ -106,9 +106,13 @@ CASES = (
     VerbCase(CREATE, "with other members", OPERATOR, create_other, "window_exists"),
     VerbCase(CREATE_EVERYWHERE, "of all channels", OPERATOR),
     VerbCase(
-        CREATE_EVERYWHERE, "on one channel alone", OF_CHANNEL, create_channel, "missing_permission"
+        CREATE_EVERYWHERE,
+        "with a role on one channel",
+        OF_CHANNEL,
+        create_channel,
+        "missing_permission",
     ),
-    VerbCase(CREATE_MALFORMED, "that cannot work", OPERATOR, code="malformed_window"),
+    VerbCase(CREATE_MALFORMED, "an invalid one", OPERATOR, code="malformed_window"),
     VerbCase(CREATE, "as a viewer", VIEWER, create_channel, "missing_permission"),
     VerbCase(CREATE, "of an unknown channel", OPERATOR, code="channel_not_found"),
     VerbCase(EDIT, "of a channel", OF_CHANNEL, create_of_channel),
