@@ -83,7 +83,7 @@ def joins(wave: int = 0, *, late: bool = False, host_id: str = "a") -> HostJoine
 def moves(
     from_: HostState, to: HostState, wave: int = 0, *, host_id: str = "a", **changes: Any
 ) -> HostStateChanged:
-    # A host whose rollback failed was through with its order then.
+    # A host whose rollback failed had finished its order then.
     lost = bool(changes.get("rollback_failed"))
     freed = to is HostState.CONVERGED or (to is HostState.FAILED if lost else to is REVERTED)
     said: dict[str, Any] = {"rollout_id": ROLLOUT, "host_id": host_id, "at": T0, "wave": wave}
@@ -108,7 +108,9 @@ def clears(mode: Clearance, *hosts: ClearedHost, **changes: Any) -> OperatorClea
 
 
 def runs(event: RolloutEvent, tally: RolloutTally | None, now: datetime) -> RolloutTally:
-    """The tally after the event and all facts that follow from it, as the runtime does it."""
+    """Return the tally after the event and all facts that follow from it, as the runtime steps
+    it.
+    """
     stepped, caused = step_tally(tally, event, now)
     for fact in caused:
         if isinstance(fact, get_args(RolloutEvent)):
@@ -125,7 +127,7 @@ def after(*events: RolloutEvent, now: datetime = T0) -> RolloutTally:
 
 
 def through(wave: int = 0, host_id: str = "a") -> Sequence[RolloutEvent]:
-    """A host of the wave from its order to Converged."""
+    """Take a host of the wave from its order to Converged."""
     return (
         joins(wave, host_id=host_id),
         moves(PENDING, ACTIVATING, wave, host_id=host_id),
@@ -187,7 +189,7 @@ def concludes(outcome: Outcome) -> RolloutConcluded:
 
 
 def settling(*hosts: int) -> RolloutTally:
-    """Wave 0 is settled, and what follows from it has not been stepped yet."""
+    """Complete wave 0, without stepping the facts that follow from it."""
     *before, last = through()
     return step(after(opened(*hosts), *before), last, T0)[0]
 
@@ -209,7 +211,7 @@ _one_lost: tuple[RolloutEvent, ...] = (
 )
 
 
-# Rollouts as they come about, more than one of each state, so that every edge has its occasion.
+# Rollouts as they occur, more than one in each state, so that every transition is covered.
 SITUATIONS: list[RolloutTally] = [
     after(opened(2, 1, members={"success_percent": 50, "delay_seconds": 60}), *through()),
     after(opened(1, 1, members={"manual": True})),

@@ -122,7 +122,7 @@ def errand_key(barn: str, number: int) -> Key:
 
 
 class BarnShut(Refused):
-    """A closed barn takes no baskets."""
+    """A closed barn accepts no baskets."""
 
     code = "barn_shut"
 
@@ -291,7 +291,7 @@ fell_tree = Slice(
     decide=decide_fell,
     answer=say_types,
 )
-# It reads no picks, so two picks of one tree meet on the rows of folds alone.
+# It reads no picks, so two picks of one tree conflict only on the rows of folds.
 hand_pick = Slice(
     name="hand-pick",
     command=HandPick,

@@ -1,4 +1,4 @@
-"""Documents of authority, each spoilt in one way, with the expected rejection."""
+"""Documents of authority, each with one fault, and the expected rejection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Spoil = Callable[[dict[str, Any]], Any]
 
 
 def at(*path: str | int, to: Any = MISSING) -> Spoil:
-    """Set the member at this path, or take it away."""
+    """Set the member at this path, or remove it."""
 
     def spoil(document: dict[str, Any]) -> None:
         node: Any = document
@@ -38,7 +38,7 @@ def at(*path: str | int, to: Any = MISSING) -> Spoil:
 
 
 def twice(**changes: Any) -> Spoil:
-    """Say the evidence again, but otherwise."""
+    """Repeat the evidence with other members."""
 
     def spoil(document: dict[str, Any]) -> None:
         evidence = document["provenance"]["evidence"]

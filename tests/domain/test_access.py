@@ -66,7 +66,7 @@ SLICES = {item.command: item for item in (*access.SLICES, *setup.SLICES)}
 
 
 class AccessLog:
-    """An installation whose administrator just set it up."""
+    """An installation whose administrator was just set up."""
 
     def __init__(self, *, alone: bool = False) -> None:
         self.store = MemoryStore(SCHEMA)
@@ -210,7 +210,7 @@ def test_grants_and_revokes_a_role_once(access_log: AccessLog) -> None:
 
 
 def test_keeps_the_last_administrator() -> None:
-    """Of two who take the role from each other, the second has it no more."""
+    """Two administrators remove the role from each other: the second is no longer one."""
     access_log = AccessLog()
     admin = Grant(Role.SECURITY_ADMIN)
     access_log.add(OTHER, admin)

@@ -1,4 +1,4 @@
-"""The fast way of writing a value writes what the slow way writes, and refuses what it refuses."""
+"""The fast encoder writes exactly what the slow one writes, and refuses what it refuses."""
 
 from __future__ import annotations
 

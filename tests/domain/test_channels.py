@@ -1,4 +1,4 @@
-"""Channels: their machine pair by pair, and what operators may ask of them."""
+"""Channels: every pair of state and event of their machine, and the commands of operators."""
 
 from __future__ import annotations
 
@@ -211,7 +211,7 @@ def test_accepts_exactly_the_pairs_of_its_table(state: ChannelState, kind: type[
 @pytest.mark.req("RO-4", **pure)
 @pytest.mark.parametrize("state", list(RolloutState))
 def test_expects_the_end_of_the_rollout_that_it_has_whatever_its_state(state: RolloutState) -> None:
-    """Terminal, Reverted and Failed ones must be superseded too; only what is over need not."""
+    """Terminal, Reverted and Failed ones must be superseded too; only finished ones need not."""
     channel = after(opening(FIRST), becomes(state))
 
     if state in (RolloutState.SUPERSEDED, RolloutState.PRUNED):
@@ -244,7 +244,7 @@ def test_opens_nothing_while_it_is_held() -> None:
 
 @pytest.fixture
 def fleet() -> Iterator[MemoryFleet]:
-    """Whatever a test does, the log says afterwards what the rows say."""
+    """A fleet whose log, at the end of the test, must give exactly its rows."""
     sailed = MemoryFleet(operations=("lambda_alias_update",))
     yield sailed
     assert differences(sailed.store, FOLDS) == []
@@ -349,7 +349,7 @@ def test_freezes_channels_and_thaws_them(fleet: MemoryFleet) -> None:
 
 
 def test_the_end_of_a_freeze_brings_no_deleted_channel_back(fleet: MemoryFleet) -> None:
-    """Only an expired freeze lets its channel be deleted; somebody ends it later."""
+    """Only an expired freeze allows its channel to be deleted; someone ends the freeze later."""
     fleet.create("web-beta")
     until = fleet.clock.now + timedelta(days=2)
     named = (CHANNEL, "web-beta")
@@ -529,7 +529,7 @@ def test_refuses_a_clearance_that_says_too_little_or_names_the_wrong_hosts(
 
 
 def test_waives_as_many_hosts_at_once_as_it_says_within_the_cost_of_a_commit() -> None:
-    """The runtime checks the cost of each commit; the most that one waiver may name must fit."""
+    """The runtime checks the cost of each commit, so the largest possible waiver must fit."""
     fleet = MemoryFleet()
     rollout_id = fleet.promote("web.1", 3 * WAIVED_MAX)
     hosts = [f"w0-{n}" for n in range(2 * WAIVED_MAX)]

@@ -1,4 +1,6 @@
-"""Bytes: one JSON text per value, the same for ever, and nothing that another reader would bend."""
+"""Bytes: one JSON text per value, the same for ever, and nothing that another reader would
+change.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""All modules of the domain together: one of each, each said once, each small enough to commit."""
+"""All modules of the domain together: each declared once, and each small enough to commit."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_writes_every_folded_collection_by_one_fold() -> None:
 
 
 def test_calls_the_log_alone_canonical() -> None:
-    """RO-8: "event_log canonical": what is folded can be made again from it."""
+    """RO-8: "event_log canonical": folded rows can be rebuilt from it."""
     natures = tables.table_classes(composition.SCHEMA)
 
     assert [name for name, nature in natures.items() if nature is Nature.CANONICAL] == [tables.LOG]

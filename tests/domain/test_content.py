@@ -73,7 +73,7 @@ def test_gives_a_file_the_same_part_stored_and_by_reference() -> None:
 # ── no two file sets share a digest ───────────────────────────────────────────────────────────────
 
 hashes = st.sampled_from([sha256(bytes([number])).hexdigest() for number in range(3)])
-# Any text, with those among it that made lines of two files out of one path.
+# Any text, including paths that once produced the lines of two files.
 paths = st.text(max_size=8).filter(lambda text: text.isascii() or _is_utf8(text)) | st.builds(
     "{}\n{}  {}".format, st.sampled_from("ab"), hashes, st.sampled_from("ab")
 )
@@ -99,13 +99,13 @@ def _is_utf8(text: str) -> bool:
 def test_encodes_two_file_sets_in_the_same_way_only_if_they_are_the_same(
     one: frozenset[File], other: frozenset[File]
 ) -> None:
-    """Whatever the paths hold: the form does not rest on what paths are allowed."""
+    """For any paths: the form does not rely on which paths are allowed."""
     assert (encode(one) == encode(other)) == (one == other)
 
 
 @given(file_sets)
 def test_reads_the_file_set_back_from_its_encoding(files: frozenset[File]) -> None:
-    """What can be read back in one way only belongs to one file set."""
+    """An encoding that can be decoded in only one way belongs to one file set."""
     assert _decoded(encode(files)) == {(file.type, file.path, file.sha256) for file in files}
 
 
@@ -123,7 +123,7 @@ def test_sees_each_single_change_of_an_entry(files: frozenset[File], data: st.Da
 
 
 def _decoded(data: bytes) -> set[tuple[str, str, str]]:
-    """The reader that the page of packages describes."""
+    """Decode as the page of packages describes."""
     assert data.startswith(FORM)
     at = len(FORM)
     found = set()

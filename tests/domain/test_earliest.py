@@ -1,4 +1,4 @@
-"""When each wave of a plan could start, as maintenance windows are now."""
+"""When each wave of a plan could start, given the current maintenance windows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors that are made from a template: their sentence, their facts, and what they ask for."""
+"""Errors built from a template: their sentence, their facts, and their arguments."""
 
 from __future__ import annotations
 

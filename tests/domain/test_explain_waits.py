@@ -1,6 +1,8 @@
-"""Explain is complete: whatever waits is named, in every state of rollout and host, at every gate.
+"""Explain is complete: it names everything that waits, in every state of rollout and host, at every
+gate.
 
-Each wait has a host or a cause, since when, when it ends by itself, and the verb that ends it now.
+Each wait has a host or a cause, a start, its end if it ends by itself, and the verb that ends it
+now.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from tidegate.domain.rollouts.states import DISPATCHABLE, Outcome, RolloutState
 SOON = T0 + timedelta(minutes=5)
 BEFORE = T0 - timedelta(minutes=5)
 
-# A host in every state, and what may be different about it there.
+# A host in every state, and what may differ about it there.
 HOSTS: dict[str, dict[str, Any]] = {
     "pending": {"state": HostState.PENDING, "busy": True, "due_at": SOON},
     "pending, silent": {"state": HostState.PENDING, "busy": True, "due_at": SOON},
@@ -81,7 +83,7 @@ CODES_OF_PEOPLE = {"halted", "stopped", "paused", "hold", "quarantine", "minimum
 
 
 def build(host: str, tally: str, gate: str | None = None) -> FleetState:
-    """WHO is like this, in a rollout like that, and this gate is shut."""
+    """Build a state with WHO in this state, in a rollout in that state, with this gate closed."""
     members = {"dispatched_at": BEFORE, **HOSTS[host]}
     known = [standing("web-00", HostState.CONVERGED)]
     if "state" in members:
@@ -121,10 +123,11 @@ def check_wait(wait: Wait, what: str) -> None:
 
 @cache
 def check_command(line: str) -> None:
-    """It is a command of ours with all that it demands; `…` and N are for the reader to fill in.
+    """Check that it is a valid command of ours; the reader fills in `…` and N.
 
     Raises:
-        click.UsageError: something is missing, or not known.
+
+        click.UsageError: an argument is missing or unknown.
     """
     program, noun, verb, *rest = shlex.split(line.replace(" N", " 1"))
     assert program == "tidegate", line
@@ -135,7 +138,7 @@ def cases() -> Iterator[tuple[str, str, str | None]]:
     for host, tally in product(HOSTS, TALLIES):
         yield host, tally, None
         for gate in NAMES:
-            if gate != "dispatchable":  # over: another test
+            if gate != "dispatchable":  # finished: another test covers it
                 yield host, tally, gate
 
 
@@ -215,7 +218,7 @@ def test_says_that_a_wave_needs_a_host_that_converges() -> None:
 
 
 def held(**members: Any) -> Wait:
-    """What a rollout waits for whose wave 0 is done, before a wave of this kind."""
+    """Return what a rollout waits for whose wave 0 is done, before a wave of this kind."""
     state = with_tally(open_to(), current_wave=0, done_at=BEFORE)
     first, second, *rest = state.sight(ROLLOUT).tally.row.waves
     done = replace(first, states={HostState.CONVERGED: first.hosts})
@@ -258,7 +261,7 @@ def test_says_that_the_first_wave_waits_for_a_person() -> None:
 
 
 def commands(wait: Wait) -> list[str]:
-    """The commands without the word that all begin with, and what is there for the reader."""
+    """Return the commands without their common first word, and with placeholders for the reader."""
     return [
         remedy.command.removeprefix("tidegate ").removesuffix(" --reason …")
         for remedy in wait.remedies

@@ -1,4 +1,6 @@
-"""The fleet: how hosts come and go, whom channels claim, and that the rows are what happened."""
+"""The fleet: how hosts enroll and leave, which channels claim them, and that the log gives the
+rows.
+"""
 
 from __future__ import annotations
 
@@ -477,7 +479,7 @@ def test_cannot_remove_a_budget_that_nobody_set(fleet_log: FleetLog) -> None:
         fleet_log.control.execute(remove_budget, RemoveBudget(budget_id="x", operator="user_op"))
 
 
-# ── what hosts say of themselves ──────────────────────────────────────────────────────────────────
+# ── facts that hosts report about themselves ──────────────────────────────────────────────────────
 
 
 def test_facts_become_labels_beside_those_of_operators(fleet_log: FleetLog) -> None:
@@ -522,7 +524,7 @@ def test_a_host_changes_its_own_labels_only_now_and_then(fleet_log: FleetLog) ->
     fleet_log.note(arch="x86_64", os="debian")
 
     assert fleet_log.note(arch="aarch64", os="debian") == 0
-    assert fleet_log.note(os="debian") == 1  # a key that is not allowed any more goes at once
+    assert fleet_log.note(os="debian") == 1  # a key that is no longer allowed is removed at once
     fleet_log.clock.advance(FACTS_EVERY)
     assert fleet_log.note(arch="aarch64", os="debian") == 1
 
@@ -558,7 +560,7 @@ def test_a_host_that_enrolls_again_has_yet_to_say_what_it_is(fleet_log: FleetLog
     ("found", "is_old"),
     [
         *(("0.0.9", True), ("0.1.0", False), ("0.1.1rc1", False), ("1", False), ("10.2", False)),
-        *(("", False), ("mine", False), ("v2", False)),  # somebody else's
+        *(("", False), ("mine", False), ("v2", False)),  # of another rollout
     ],
 )
 def test_agents_are_too_old_by_number(

@@ -62,7 +62,7 @@ def builder(store: Store, folds: Folds = FOLDS) -> CommitBuilder:
 
 
 def land(store: Store, values: Sequence[Struct], folds: Folds = FOLDS) -> Receipt:
-    """One commit with these facts and all that follows from them."""
+    """Commit these facts and everything that follows from them."""
     made = builder(store, folds)
     made.add(values, T0)
     (receipt,) = store.commit(made.commit(Commit(T0)))
@@ -122,7 +122,7 @@ class Ears(Struct, frozen=True):
 
 
 def listener(name: str, *, hears: int = 1) -> Machine:
-    """A machine that says how often it heard a bell."""
+    """A machine that counts how often it received a bell."""
     return Machine(
         collection=Collection(name, Ears, writers=Writers.FOLDED, nature=Nature.DERIVED),
         number=1,
@@ -373,7 +373,7 @@ def test_any_journey_can_be_replayed_to_the_same_rows_and_stamps(
                 made.add([value], T0)
         if made.facts:
             (receipt,) = store.commit(made.commit(Commit(T0)))
-            assert isinstance(receipt, Receipt | VersionConflict)  # an errand that stands already
+            assert isinstance(receipt, Receipt | VersionConflict)  # an errand that exists already
 
     assert differences(store, FOLDS) == []
 
@@ -407,7 +407,7 @@ def test_a_full_pack_takes_no_more_and_forgets_what_did_not_fit(store: MemorySto
     before = made.commit(Commit(T0))
 
     with pytest.raises(PackFull):
-        made.decide(report_pick, ReportPick("elm", "bob", 1, 2), T0)  # a picker more: 2 more rows
+        made.decide(report_pick, ReportPick("elm", "bob", 1, 2), T0)  # one more picker: 2 more rows
 
     assert made.commit(Commit(T0)) == before
     assert made.row(tree_key("elm")).seq == 1

@@ -1,4 +1,4 @@
-"""A light future is a future like any other, for whoever looks."""
+"""A light future behaves like a standard one to every caller."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_is_waited_for_among_others() -> None:
 
 
 def test_answers_whoever_looks_while_it_is_resolved() -> None:
-    """The maker of the standard future and the resolver meet at every place in between."""
+    """The creation of the standard future and the resolution overlap at every possible point."""
     with ThreadPoolExecutor(2) as threads:
         for _ in range(ROUNDS):
             future: LightFuture[str] = LightFuture()

@@ -1,5 +1,5 @@
-"""The gates: each alone holds a host back and says why, their order is fixed, and one function
-explains them all.
+"""The gates: each alone holds a host back and gives its reason, their order is fixed, and one
+function explains them all.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ NAMES = (
     "host-silent",
 )
 SECOND = timedelta(seconds=1)
-WHO = "web-01"  # of wave 1, behind web-00 by an edge and a wave
+WHO = "web-01"  # of wave 1, after web-00 by an edge and a wave
 POLICY: dict[str, Any] = {
     "edges": (ChannelEdge("base", EdgeRequires.IDLE),),
     "freshness_seconds": 60,
@@ -125,7 +125,7 @@ def base(state: RolloutState | None) -> PrecedingChannel:
 
 
 def open_to(*standings: HostStanding, budget: Budget | None = None) -> FleetState:
-    """A state in which every gate has something to look at, and lets WHO through."""
+    """Build a state in which every gate has something to check, and lets WHO pass."""
     bound = budget or Budget(budget_id="all", selector="*", max_in_flight=2, in_flight=1)
     state = fleet_state(
         channel(WaveSpec(count=1), WaveSpec(), **POLICY),
@@ -164,7 +164,7 @@ def frozen(state: FleetState, **changes: Any) -> FleetState:
 
 
 def windowed(state: FleetState, **changes: Any) -> FleetState:
-    """A window that was open for two hours, days ago; it covers WHO alone."""
+    """Build a window that was open for two hours, days ago. It covers WHO alone."""
     window = Window(
         window_id="nightly",
         kind=WindowKind.ALLOW,
@@ -194,7 +194,7 @@ def busy(state: FleetState) -> FleetState:
     return altered(state, orders={WHO: Versioned(HostOrder(WHO, "other@db.1", 1), 63)})
 
 
-# Each gate: how it is shut, what it says, and the row that it stands on.
+# Each gate: how it is closed, what it reports, and the row that it reads.
 SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | None]] = {
     "halted": (
         lambda state: with_tally(state, halted_at=T0, halted_by="web-00"),
@@ -288,7 +288,7 @@ def shut(state: FleetState, host_id: str = WHO) -> list[str]:
     return [verdict.gate for verdict in judge(state, ROLLOUT, host_id) if not verdict.passed]
 
 
-# ── each alone ────────────────────────────────────────────────────────────────────────────────────
+# ── each gate alone ───────────────────────────────────────────────────────────────────────────────
 
 
 def test_asks_in_a_fixed_order_and_lets_through_when_every_gate_is_open() -> None:
@@ -316,7 +316,7 @@ def test_is_held_back_by_each_gate_alone_which_says_why_and_by_what(gate: str) -
 
 @pytest.mark.parametrize("gate", NAMES)
 def test_counts_a_host_against_the_first_gate_that_is_shut(gate: str) -> None:
-    """All gates from this one on are shut: the pass names this one, `explain` names all."""
+    """All gates from this one on are closed: the pass names this one, `explain` names all."""
     state = open_to()
     for later in NAMES[NAMES.index(gate) :]:
         state = SHUT[later][0](state)
@@ -341,7 +341,7 @@ def test_explains_a_rollout_by_how_many_hosts_each_gate_holds(gate: str) -> None
     assert found.ready == len(names(state))
 
 
-# ── what opens them ───────────────────────────────────────────────────────────────────────────────
+# ── what opens the gates ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("state", list(RolloutState))
@@ -744,7 +744,7 @@ def test_sends_a_release_that_nobody_ran_to_one_late_host_at_a_time() -> None:
     assert sent(Failed=1) == []
 
 
-# ── hosts that nobody waits for ───────────────────────────────────────────────────────────────────
+# ── hosts that are not waited for ─────────────────────────────────────────────────────────────────
 
 GRACE = 60
 
@@ -936,7 +936,7 @@ def test_a_host_under_way_is_outside_of_no_window() -> None:
 
 
 def test_must_fit_asks_for_the_time_of_activation_and_soak() -> None:
-    """Window 07:00 to 09:00, and it is 08:00: 60 minutes are left."""
+    """The window is 07:00 to 09:00, and it is 08:00: 60 minutes are left."""
     nightly = {"hosts": "*", "start": "2026-05-01T07:00", "rule": "FREQ=DAILY"}
 
     def of(soak: int, **policy: Any) -> FleetState:

@@ -1,4 +1,4 @@
-"""Budgets: whatever is reserved and freed, by however many dispatchers, no bound is passed."""
+"""Budgets: no bound is exceeded, whatever is reserved and freed, by any number of dispatchers."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from tidegate.kernel.vocabulary import Vocabulary
 
 
 class Say(Struct, frozen=True, kw_only=True):
-    """Facts that the hosts' own slices would decide."""
+    """Writes facts that the hosts' own slices would decide."""
 
     reserved: tuple[DispatchReserved, ...] = ()
     changed: tuple[HostStateChanged, ...] = ()
@@ -109,7 +109,7 @@ def freeing(
 
 
 class Yard(SampleControl):
-    """Budgets on a store in memory."""
+    """Budgets on a memory store."""
 
     def __init__(self, **bounds: Any) -> None:
         super().__init__(MemoryStore(SCHEMA), FOLDS)
@@ -224,7 +224,7 @@ STEPS = st.lists(
 
 
 class World:
-    """Two rollouts under two budgets. Each has a dispatcher, who may look at old rows."""
+    """Two rollouts under two budgets. Each has a dispatcher, which may use outdated rows."""
 
     def __init__(self, all_: dict[str, Any], some: dict[str, Any]) -> None:
         self.rows = {
@@ -237,7 +237,7 @@ class World:
         self.seen = {True: self.look(True), False: self.look(False)}
 
     def look(self, first: bool) -> FleetState:
-        """What this dispatcher would read now."""
+        """Return what this dispatcher would read now."""
         standings = {
             host: Versioned(standing(host, HostState.SOAKING, busy=True), 50)
             for mine, host in self.outstanding
@@ -249,7 +249,7 @@ class World:
     def dispatch(self, first: bool, orders_max: int) -> None:
         for order in next_dispatches(self.seen[first], ROLLOUT, orders_max=orders_max):
             if (first, order.host_id) in self.outstanding:
-                continue  # its record says so in the commit
+                continue  # its record shows it in the commit
             try:
                 self.step(reserved(order))
             except BudgetExhausted:
@@ -265,7 +265,7 @@ class World:
                 del self.outstanding[mine, host]
 
     def step(self, fact: DispatchReserved | HostStateChanged) -> None:
-        """All rows or none, as in a commit."""
+        """Write all rows or none, as in a commit."""
         self.rows |= {id: step_budget(self.rows[id], fact, T0) for id in budget_ids(fact)}
 
     def taken(self, budget_id: str) -> int:
@@ -303,7 +303,9 @@ def test_never_passes_a_bound_whatever_is_reserved_freed_and_seen_too_late(
 
 @given(bounds(), bounds())
 def test_uses_every_slot_that_it_may(all_: dict[str, Any], some: dict[str, Any]) -> None:
-    """A pass on fresh rows is refused nothing, and leaves a host waiting only at a full budget."""
+    """With current rows, a pass is refused nothing and leaves a host waiting only at a full
+    budget.
+    """
     world = World(all_, some)
 
     found = survey(world.look(True), ROLLOUT)
@@ -368,7 +370,7 @@ def test_d09_counts_orders_that_are_queued_and_not_acknowledged_across_passes() 
 
 
 def test_d09_frees_its_slot_for_the_next_host_so_pending_orders_cannot_dead_lock() -> None:
-    """A host counts from its order on, once, and only while its own order stands."""
+    """A host counts from its order on, once, and only while its own order exists."""
     budget = Budget(budget_id="all", selector="*", max_in_flight=1)
     state = fleet_state(channel(), fleet(3), (budget,))
     done: dict[str, Versioned[Any]] = {}

@@ -1,4 +1,4 @@
-"""Group commit: many callers, one writer, one flush; each future its own answer."""
+"""Group commit: many callers, one writer, one flush; each future gets its own answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HURRY = 0.05
 
 
 class Stalling(MemoryStore):
-    """A store whose flushes are counted, can be held up, and can fail as a whole."""
+    """A store that counts its flushes, and whose flushes can be blocked or fail."""
 
     def __init__(self) -> None:
         super().__init__(SCHEMA)
@@ -50,7 +50,7 @@ class Stalling(MemoryStore):
         return super().commit(*commits)
 
     def hold(self, writer: GroupCommit) -> Future[Receipt]:
-        """Until the gate opens the writer is busy with this commit, and all others wait."""
+        """Keep the writer busy with this commit until the gate opens, while all others wait."""
         self.gate.clear()
         self.entered.clear()
         holding = writer.submit(errand("holding"))
@@ -239,7 +239,7 @@ def test_finishes_what_waits_when_it_is_closed(store: Stalling) -> None:
 
 
 def test_a_commit_beside_the_closing_is_refused_or_answered(store: Stalling) -> None:
-    """None may come to stand behind the end of the queue, where nobody would look at it."""
+    """No commit may be queued after the end of the queue, where nothing would process it."""
     for turn in range(40):
         assert all(future.done() for future in submitted_beside_a_close(store, turn))
 
@@ -303,7 +303,7 @@ def test_two_threads_may_wait_for_one_commit(store: Stalling, writer: GroupCommi
 def test_each_who_waits_is_woken_by_another_whoever_stands_between(
     store: Stalling, writer: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_module, "RECHECK_SECONDS", 10 * WAIT)  # nobody wakes by himself
+    monkeypatch.setattr(group_module, "RECHECK_SECONDS", 10 * WAIT)  # no waiter wakes by itself
     for turn in range(20):
         store.hold(writer)
         futures = [writer.submit(errand(f"{turn}-{number}")) for number in range(24)]
@@ -356,13 +356,13 @@ def test_a_time_limit_holds_while_somebody_else_writes(
 def test_whoever_waited_beside_an_interrupted_writer_hears_that_the_outcome_is_unknown(
     store: Stalling, writer: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_module, "PATIENCE_SECONDS", WAIT)  # so that we lead
+    monkeypatch.setattr(group_module, "PATIENCE_SECONDS", WAIT)  # so that this thread leads
     first, second = writer.submit(errand("a")), writer.submit(errand("b"))
     store.error = KeyboardInterrupt()
 
     with pytest.raises(KeyboardInterrupt):
         first.result()
-    Timer(HURRY, writer.hurry).start()  # while we wait: the thread's patience is long here
+    Timer(HURRY, writer.hurry).start()  # set while we wait: the thread waits long here
     with pytest.raises(OutcomeUnknown):
         second.result()
     store.error = None

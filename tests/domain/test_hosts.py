@@ -143,7 +143,7 @@ def lives_in(state: HostState) -> list[HostLife]:
 
 
 def outcomes(state: HostState, struct: type[Any]) -> list[HostState | TidegateError]:
-    """What becomes of every well-formed event of the type on every life in the state."""
+    """Return the results of every valid event of the type on every host in the state."""
     found: list[HostState | TidegateError] = []
     for life in lives_in(state):
         now = life.record.due_at or life.now
@@ -260,7 +260,7 @@ def test_begins_anew_only_when_the_host_is_back() -> None:
 
     with pytest.raises(HostBusy):
         life.ordered(attempt=2)
-    with pytest.raises(HostBusy):  # its slots are free, but it goes back too
+    with pytest.raises(HostBusy):  # its slots are free, but it rolls back too
         deferred().silent().ordered(attempt=2)
 
     assert life.say(RollbackComplete, reverted_to_closure=OLD).ordered(attempt=2).record.busy
@@ -540,7 +540,7 @@ def test_fails_by_its_own_policy_only() -> None:
         life.say(Failed, **(life.failing("http") | {"policy_applied": OnFailure.HALT}))
 
 
-# ── failing and going back ────────────────────────────────────────────────────────────────────────
+# ── failure and rollback ──────────────────────────────────────────────────────────────────────────
 
 
 FAILURES: dict[str, Callable[[HostLife], HostLife]] = {
@@ -613,7 +613,7 @@ def test_says_that_it_could_not_go_back_and_may_still_come_back_later() -> None:
     assert life.effects == [InsertQuarantine("web-stable", NEW), still]
 
     life.say(RollbackFailed, phase="switch", exit_code=4)
-    assert life.effects == [InsertQuarantine("web-stable", NEW)]  # told once
+    assert life.effects == [InsertQuarantine("web-stable", NEW)]  # reported once
 
     life.say(RollbackComplete, reverted_to_closure=OLD)
     assert (life.record.state, life.record.rollback_failed) == (HostState.REVERTED, False)
@@ -632,7 +632,7 @@ def test_quarantines_nothing_by_a_failure_that_was_allowed_for() -> None:
     assert life.record.left == "skipped"
 
 
-# ── silence and leaving ───────────────────────────────────────────────────────────────────────────
+# ── silence and removal ───────────────────────────────────────────────────────────────────────────
 
 
 def in_time(life: HostLife) -> tuple[Deadline | None, datetime | None]:
@@ -753,7 +753,7 @@ def test_tells_the_agent_which_probes_fail_it_now() -> None:
 
 
 def test_leaves_the_record_alone_when_it_refuses() -> None:
-    """Rows are values: what a refusal saw is what stands there afterwards."""
+    """Rows are values: the row that a refusal read is the row that remains."""
     for make in LIVES.values():
         record: HostRecord = make().record
         copy = replace(record, probes=dict(record.probes))

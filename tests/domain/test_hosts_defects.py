@@ -1,6 +1,6 @@
-"""Defects that were found in the system behind the rollout seed, each as a test that ours lacks it.
+"""Defects of the previous system, each with a test that ours does not have it.
 
-The numbers are those of the list in the reference; here stand the ones about a host's machine.
+The numbers are those of the list in the reference; these defects are about a host's machine.
 """
 
 from __future__ import annotations
@@ -307,7 +307,10 @@ def test_d17_a_rollback_that_fails_is_seen() -> None:
 
     failed, moved = host_reports.say(RollbackFailed, phase="switch", exit_code=7)
 
-    assert (failed.channel, failed.target_closure) == ("web-stable", NEW)  # by it, a quarantine
+    assert (failed.channel, failed.target_closure) == (
+        "web-stable",
+        NEW,
+    )  # as a result, a quarantine
     assert (moved.from_, moved.to) == (HostState.FAILED, HostState.FAILED)
     assert (moved.rollback_failed, moved.freed) == (True, True)
     assert host_reports.record.rollback_failed

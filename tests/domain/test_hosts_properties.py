@@ -1,7 +1,7 @@
-"""What holds of a host whatever is told about it: the invariants H1 to H9 over random lives.
+"""Invariants of a host under any events: H1 to H9 over random lives.
 
-Most steps of a life are legal; some repeat a report, skip one, come late or from the future, name
-another closure, or have no place in the state.
+Most steps of a life are legal. Some repeat a report, skip one, come late or from the future, name
+another artifact, or do not fit the state.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ PURE = pytest.mark.req("RO-1", engines=None, reason="a pure function")
 
 
 class Step(Struct, frozen=True):
-    """One step of a life: what was told when, and what it did; no record after it: refused."""
+    """One step of a life: the event, its time and its result. Without a record after it, the event
+    was refused.
+    """
 
     before: HostRecord | None
     event: HostEvent
@@ -91,7 +93,7 @@ def stepped(record: HostRecord | None, event: HostEvent, now: datetime) -> Step:
 
 
 class Dice:
-    """One number, thrown again and again: so that a life is a short list of numbers."""
+    """A single number that yields many choices, so that a life is a short list of numbers."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -120,7 +122,9 @@ def lived(policy: HostPolicy, throws: Sequence[int]) -> list[Step]:
 
 
 def told(dice: Dice, record: HostRecord, now: datetime) -> HostEvent:
-    """Something about this record: mostly what may come next, else any nonsense."""
+    """Generate an event about this record: mostly one that may come next, otherwise an invalid
+    one.
+    """
     legal = [struct for struct in TABLE[record.state] if struct not in RARE]
     if not legal or dice.throw(10) == 9:
         legal = list(TABLE[record.state] if dice.throw(2) else EVENTS)
@@ -134,7 +138,7 @@ def lives() -> st.SearchStrategy[list[Step]]:
 
 
 def _spoiled(event: Any, how: int, now: datetime) -> Any:
-    """The event with a wrong number, another time, or another closure."""
+    """Give the event a wrong number, another time, or another artifact."""
     names = event.__struct_fields__
     if how < 2 and "seq" in names:
         return replace(event, seq=max(1, event.seq + (-1, 1)[how]))
@@ -200,7 +204,7 @@ def test_h3_failed_says_when_why_and_by_which_policy(life: list[Step]) -> None:
             assert record.failed_at is not None
             assert record.failure
             assert record.policy_applied is record.policy.on_failure
-            # Either a rollback is awaited, until its deadline, or the host is free.
+            # Either a rollback is awaited until its deadline, or the host is free.
             assert record.due_at is not None or not record.busy
             if record.policy_applied is OnFailure.HALT:
                 assert not record.rollback_failed
@@ -261,15 +265,15 @@ def test_h6_an_activation_forgets_what_probes_said_before(life: list[Step]) -> N
 @settings(max_examples=fewer(300))
 @given(lives())
 def test_h7_agent_and_control_plane_end_in_the_same_bytes(life: list[Step]) -> None:
-    """The control plane hears everything a little later, through its fold and the log's bytes.
+    """The control plane gets everything a little later, through its fold and the log's bytes.
 
-    Only ``due_at`` is each side's own: it runs on the clock of the side that waits.
+    Only ``due_at`` differs: it runs on the clock of the side that waits.
     """
     agent: HostRecord | None = None
     mirror: HostRecord | None = None
     for step_ in accepted(life):
         if isinstance(step_.event, DispatchReserved) and step_.after is step_.before:
-            continue  # known: it never gets into the log
+            continue  # a repeat: it is not written to the log
         agent, _ = step(agent, step_.event, step_.now)
         stored = codec.decode(codec.encode(step_.event), type(step_.event))
         mirror, _ = step_record(mirror, stored, step_.now + LATENCY)
@@ -384,7 +388,7 @@ def _fold(rows: dict[tuple[str, str], Any], fact: Any, now: datetime) -> None:
 
 @pytest.mark.long
 def test_tells_lives_that_get_about() -> None:
-    """The lives above are worth something: they reach every state and every kind of refusal."""
+    """Proves that the lives above are varied: they reach every state and every kind of refusal."""
     toss = Random(4)
     many = [
         lived(HostPolicy(), [toss.randrange(THROW_MAX) for _ in range(STEPS_MAX)])

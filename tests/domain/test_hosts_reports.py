@@ -232,7 +232,7 @@ def test_takes_no_order_back_that_was_acknowledged_or_never_given() -> None:
 
 
 def test_lets_no_fact_take_the_slots_of_a_known_attempt_again() -> None:
-    """Should a rule ever slip: the fold itself refuses, before anything is written."""
+    """If a rule ever failed, the fold itself refuses before anything is written."""
     host_reports = HostReports()
     (order, _) = host_reports.reserve("rack-1")
 
@@ -331,7 +331,7 @@ def test_starts_no_switch_to_a_quarantined_closure_or_beyond_the_wave() -> None:
     with pytest.raises(ClosureQuarantined):
         host_reports.acknowledge()
 
-    with pytest.raises(WrongClosure):  # nobody gets round it by another name
+    with pytest.raises(WrongClosure):  # another name does not get around it
         host_reports.say(DispatchAck, target_closure="sha256:x", current_closure_at_dispatch=OLD)
 
 
@@ -402,7 +402,7 @@ def test_takes_a_host_that_left_back_when_the_plan_is_through() -> None:
 
     assert (order.late, joined.late) == (True, True)
     assert (moved.from_, moved.to) == (HostState.DEFERRED, HostState.PENDING)
-    assert (moved.left, moved.late) == (True, False)  # it was out of its wave's count
+    assert (moved.left, moved.late) == (True, False)  # it was removed from its wave's count
     assert host_reports.acknowledge()[1].late
     assert differences(host_reports.store, host_reports.folds) == []
 
@@ -475,7 +475,7 @@ def test_bounds_what_agents_may_write() -> None:
 
 
 def test_costs_no_more_than_one_report_may() -> None:
-    """The dearest one: every enforced probe fails, and then the host goes back."""
+    """The largest one: every enforced probe fails, and then the host rolls back."""
     probes = tuple(ProbeDeclared(f"p{n}", "tcp", ENFORCE) for n in range(PROBES_MAX))
     host_reports = HostReports()
     host_reports.reserve("a", "b", "c", "d", policy=HostPolicy(sustained_failure_seconds=0))
@@ -489,7 +489,7 @@ def test_costs_no_more_than_one_report_may() -> None:
     host_reports.say(RollbackComplete, reverted_to_closure=OLD)
 
     costs = [host_reports.store.schema.cost(commit) for commit in host_reports.committer.commits]
-    assert max(costs) == costs[-1] <= COST_MAX / 2  # the rollout's own rows come on top
+    assert max(costs) == costs[-1] <= COST_MAX / 2  # the rollout's own rows are added to this
     assert differences(host_reports.store, host_reports.folds) == []
 
 
@@ -520,7 +520,7 @@ def test_records_reports_through_the_rollout_s_lane() -> None:
     assert differences(host_reports.store, host_reports.folds) == []
 
 
-# ── what is seen without a report ─────────────────────────────────────────────────────────────────
+# ── observations without a report ─────────────────────────────────────────────────────────────────
 
 
 def observed(host_reports: HostReports, closure: str) -> list[Any]:
@@ -579,7 +579,7 @@ def test_goes_on_without_a_host_that_never_had_an_order() -> None:
     assert (left.state, left.channel, left.target_closure) == (None, "web-stable", NEW)
     assert skip(host_reports) == []
     host_reports.rollout(**TERMINAL)
-    assert host_reports.reserve()[1].late  # it may come after all, and is counted apart
+    assert host_reports.reserve()[1].late  # it may still come, and is counted separately
 
 
 def test_says_of_a_host_without_its_order_that_it_was_out_already() -> None:

@@ -1,4 +1,4 @@
-"""Lanes: reports on one hot row in order and in packs, each with its own answer."""
+"""Lanes: reports on one hot row, in order and in packs, each with its own answer."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def report(lanes: Lanes, seq: int, fruit: int = 1, tree: str = "elm") -> Future[
 
 @contextmanager
 def held(lanes: Lanes, lane: str = "north") -> Iterator[None]:
-    """Whatever is put into the lane meanwhile waits there together."""
+    """Hold the lane, so that everything added meanwhile waits together."""
     started, gate = Event(), Event()
 
     def hold() -> bool:
@@ -307,7 +307,7 @@ def test_a_batch_is_taken_whole_or_not_at_all(
 
 
 class Asked(MemoryStore):
-    """A store that notes which rows it was asked for together."""
+    """A store that records which rows were read together."""
 
     asked: ClassVar[list[tuple[Key, ...]]] = []
 
@@ -338,7 +338,7 @@ def test_takes_only_reports_that_are_decided_from_rows(lanes: Lanes) -> None:
 
 
 class SmallPacks(MemoryStore):
-    """A store that takes only small commits."""
+    """A store that accepts only small commits."""
 
     pack_cost_max: ClassVar[int] = 20
 
@@ -361,7 +361,7 @@ def test_cuts_a_pack_by_its_cost_and_loses_nothing() -> None:
 
 
 class LikeDynamo(MemoryStore):
-    """A store that takes as little at once as DynamoDB: 100 items, 128 facts."""
+    """A store with the limits of DynamoDB: 100 items, 128 facts."""
 
     pack_cost_max: ClassVar[int] = COST_MAX
 
@@ -577,7 +577,7 @@ def test_reads_again_after_a_command(sample: SampleControl, lanes: Lanes) -> Non
     sample.committer.commits.clear()
 
     lanes.command("north", lambda: sample.rival().execute(hand_pick, HandPick("elm", "bob", 1)))
-    landed([report(lanes, 1)])  # the pick by hand set the sequence back
+    landed([report(lanes, 1)])  # the pick by hand reset the sequence
 
     assert len(sample.committer.commits) == 1
     assert sample.waits == [], "no conflict had to tell it"
@@ -607,7 +607,7 @@ def test_believes_no_refusal_of_rows_that_it_only_remembers(
     landed([report(lanes, 1)])
     sample.rival().execute(report_pick, ReportPick("elm", "ann", 5, 2))
 
-    landed([report(lanes, 3)])  # by what the lane remembers, the second is missing
+    landed([report(lanes, 3)])  # by the lane's cached rows, the second is missing
 
     assert sample.row(tree_key("elm")) == Tree("elm", "north", 7, 3, T0)
 
@@ -619,7 +619,7 @@ def test_believes_no_repetition_of_rows_that_it_only_remembers(
     sample.rival().execute(fell_tree, FellTree("elm"))
     sample.rival().execute(plant_tree, PlantTree("elm", "south"))
 
-    landed([report(lanes, 1)])  # by what the lane remembers, it had that one
+    landed([report(lanes, 1)])  # by the lane's cached rows, it had that one
 
     assert sample.row(tree_key("elm")) == Tree("elm", "south", 1, 1, T0)
 

@@ -1,4 +1,6 @@
-"""The library's surface: what ``import tidegate`` has, and that its calls raise."""
+"""The public surface of the library: the names of ``import tidegate``, and the errors of its
+calls.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Random vocabularies: narrowing loses nothing, and what is found is what is fenced."""
+"""Random vocabularies: narrowing loses nothing, and every fact found is covered by a fence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people are told: each event once per cause and scope, however many hosts are behind it."""
+"""Messages to people: each event once per cause and scope, however many hosts are affected."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ ROLLOUT = "prod@web.4"
 
 
 class ToldFleet(MemoryFleet):
-    """A fleet with one subscription to everything, and a notifier beside it."""
+    """A fleet with one subscription to everything, and a notifier."""
 
     def __init__(self, **policy: Any) -> None:
         super().__init__(**policy)
@@ -73,7 +73,7 @@ class ToldFleet(MemoryFleet):
         self.notifier = Notifier(self.sample.control, leader)
 
     def told(self) -> list[str]:
-        """The events of all notices so far, after the notifier has read the log."""
+        """Return the events of all notices so far, after the notifier has read the log."""
         while self.notifier.round():
             pass
         return [fact.notice.event for fact in self.events(NoticeQueued)]
@@ -88,7 +88,7 @@ class ToldFleet(MemoryFleet):
 
 @pytest.mark.req("NT-1", **PURE)
 def test_a_whole_wave_of_failing_hosts_makes_two_messages() -> None:
-    """Wrong version: one message per host. One says halted, one says that all are back."""
+    """Wrong version: one message per host. Right: one about the halt, one when all are back."""
     fleet = ToldFleet()
     hosts = [f"w0-{number}" for number in range(more(1_000, 5_000))]
     rollout = fleet.promote("web.1", len(hosts))
@@ -107,7 +107,7 @@ def test_a_whole_wave_of_failing_hosts_makes_two_messages() -> None:
 @pytest.mark.req("NT-1", **PURE)
 @pytest.mark.parametrize("on_failure", OnFailure)
 def test_every_halt_is_told_once_whatever_a_failing_host_does(on_failure: OnFailure) -> None:
-    """Wrong version: under ``halt`` the machine said no RolloutHalted."""
+    """Wrong version: under ``halt`` the machine wrote no RolloutHalted."""
     fleet = ToldFleet(on_failure=on_failure)
     rollout = fleet.promote("web.1", 2)
     fleet.start(rollout, "w0-0", "w0-1")
@@ -271,7 +271,7 @@ def test_a_message_about_a_request_leads_to_its_page() -> None:
     assert freeze.page == "https://example.com/maintenance"
 
 
-# ── facts that tell by themselves ─────────────────────────────────────────────────────────────────
+# ── facts that are reported by themselves ─────────────────────────────────────────────────────────
 
 
 def followed(fact: Struct, position: int = 7, at: datetime = T0) -> FollowedFact:
@@ -336,7 +336,7 @@ def test_a_subscription_gets_what_it_asks_for() -> None:
 
 
 class Followed:
-    """A state that is given facts and time."""
+    """A state that receives facts and time."""
 
     def __init__(self, rows: Rows | None = None) -> None:
         self.rows = rows or {}
@@ -360,7 +360,7 @@ class Followed:
 
 
 def rows_of(hosts: Sequence[str], *channels: str) -> dict[Key, Any]:
-    """Hosts that belong to the channels in turn."""
+    """Assign the hosts to the channels in turn."""
     scopes = tuple(ChannelScope(name, "default/web", f"channel={name}") for name in channels)
     rows: dict[Key, Any] = {fleet_key(): Fleet(scopes)}
     for number, host_id in enumerate(hosts):
@@ -513,7 +513,7 @@ def test_no_subscription_is_told_of_its_own_failure(event: str) -> None:
     assert not is_wanted(subscription(name="other", scopes=("channel:prod",)), notice)
 
 
-# ── words ─────────────────────────────────────────────────────────────────────────────────────────
+# ── texts ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("event", [*EVENTS, TEST_EVENT])
