@@ -307,10 +307,7 @@ def test_d17_a_rollback_that_fails_is_seen() -> None:
 
     failed, moved = host_reports.say(RollbackFailed, phase="switch", exit_code=7)
 
-    assert (failed.channel, failed.target_closure) == (
-        "web-stable",
-        NEW,
-    )  # as a result, a quarantine
+    assert (failed.channel, failed.target_closure) == ("web-stable", NEW)  # and so quarantined
     assert (moved.from_, moved.to) == (HostState.FAILED, HostState.FAILED)
     assert (moved.rollback_failed, moved.freed) == (True, True)
     assert host_reports.record.rollback_failed

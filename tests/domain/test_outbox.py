@@ -1,4 +1,4 @@
-"""The rules of the outbox: names, secrets, back-off, the edges of an intent, what a look means."""
+"""The rules of the outbox: names, secrets, back-off, the transitions of an intent, observations."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ def test_spreads_waits_over_their_whole_length(attempt: int, jitter: int) -> Non
 
 
 class Counted:
-    """A pattern that adds up the characters it is given to look at."""
+    """A pattern that counts the characters that it examines."""
 
     def __init__(self, pattern: re.Pattern[str], work: list[int]) -> None:
         self._pattern = pattern
@@ -282,7 +282,7 @@ class Counted:
 def test_looks_at_each_character_of_a_long_text_a_fixed_number_of_times(
     monkeypatch: pytest.MonkeyPatch, piece: str
 ) -> None:
-    """Each pattern is one class of characters, so its work is the text that it is given."""
+    """Each pattern is one class of characters, so its work is proportional to the text."""
     work: list[int] = []
     for name in ("_RUN", "_SEGMENT", "_DIGIT", "_CAPITAL", "_PART", "_JSON_OBJECT"):
         monkeypatch.setattr(redaction, name, Counted(getattr(redaction, name), work))
@@ -295,7 +295,7 @@ def test_looks_at_each_character_of_a_long_text_a_fixed_number_of_times(
 
 @given(st.text("aB1+/ .-_eyJ", max_size=80))
 def test_finds_material_and_signed_tokens_as_their_definitions_say(text: str) -> None:
-    """The same rules, said with a look ahead from every character."""
+    """The same rules, written with a lookahead at every character."""
     material = re.compile(r"(?=[A-Za-z]*[0-9])(?=[A-Za-z0-9]*[A-Z])[A-Za-z0-9+/]{24,}")
     token = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.")
 
@@ -481,7 +481,7 @@ def test_cancels_what_is_pending_or_dead_and_says_who_and_why(state: IntentState
             decide_cancel((delivery(),), replace(command, **wrong), T0)
 
 
-# ── what a look means ─────────────────────────────────────────────────────────────────────────────
+# ── observations ──────────────────────────────────────────────────────────────────────────────────
 
 INTENT = Intent(
     "web", "alias", "web.2", "web:web.2:alias:2", RequestedState(release_id="web.2"), 2, T0

@@ -1,4 +1,4 @@
-"""Intents of the outbox and their deliveries, from a promotion on."""
+"""Intents of the outbox and their deliveries, starting with a promotion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The rules of packages that need no engine: paths, sources, four eyes, reasons, forms, costs."""
+"""The rules of packages that need no engine: paths, sources, review by others, reasons, forms,
+costs.
+"""
 
 from __future__ import annotations
 
@@ -359,7 +361,7 @@ def test_protects_proposals_and_asks_for_four_eyes_where_things_are_deployed(
 def test_takes_links_that_are_gone_for_a_deletion_that_came_between(
     package_log: PackageLog,
 ) -> None:
-    """Rows are not all read at one moment; a decision on half a deletion must not go on."""
+    """Rows are not all read at one moment; a decision on a half-read deletion must not proceed."""
     name = package_log.create()
     command = DeleteRevision(name=name, by=OPERATOR)
     (*rows, _) = (

@@ -1,4 +1,4 @@
-"""A whole package at once: a plan that deletes it, an import that brings it, all or nothing."""
+"""A whole package at once: a plan that deletes it and an import that creates it, all or nothing."""
 
 from __future__ import annotations
 
@@ -220,7 +220,7 @@ def test_imports_only_into_a_package_of_which_nothing_was_made_here(
     package_log: PackageLog,
 ) -> None:
     package_log.run(imported(1, 2))
-    package_log.run(imported(3))  # an import may go on
+    package_log.run(imported(3))  # an import may continue
     assert package_log.package(WEB).imported
     package_log.create("mine", task=Edit("blueprints.web.v3"))
 
@@ -260,7 +260,7 @@ def test_refuses_an_import_that_is_none(package_log: PackageLog) -> None:
 
 @pytest.mark.parametrize("package", ["web", "/".join("abcdefghijklmnop")])
 def test_takes_no_more_than_fits_into_one_commit_of_the_whole_system(package: str) -> None:
-    """The most that a command may name, as deep as a path may be, with the releases of it all."""
+    """The largest command: the maximum of revisions, the deepest path, and a release of each."""
     package_log = PackageLog(MemoryStore(composition.SCHEMA))
     commits: list[Commit] = []
     submit = direct(package_log.store)

@@ -1,4 +1,4 @@
-"""Names, file paths and content of packages: what is one, what differs, what merges."""
+"""Names, file paths and content of packages: their form, their differences and their merges."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def test_refuses_hashes_that_are_none(hashed: str) -> None:
 
 @pytest.mark.req("LC-10", engines=None, reason=PURE)
 def test_tells_what_differs_between_two_revisions() -> None:
-    """The trail answers: the difference between two revisions."""
+    """The trail must show the difference between two revisions."""
     old, new = manifest(a="1", b="1", c="1"), manifest(a="1", b="2", d="1")
 
     assert [(change.path, change.what) for change in diff(old, new)] == [

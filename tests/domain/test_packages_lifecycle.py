@@ -1,4 +1,6 @@
-"""The life of a package revision: states, numbers, versions, limits and what changes nothing."""
+"""The life of a package revision: states, numbers, versions, limits, and commands without
+effect.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ EMPTY = sha256(b"").hexdigest()
 
 
 def manifest(*paths: str, **links: str) -> FileManifest:
-    """A tree of empty files and of links; __ in a link's name is a slash."""
+    """Build a tree of empty files and links; __ in a link's name stands for a slash."""
     files = [File(path, EMPTY, 0) for path in paths]
     made = [link_to(name.replace("__", "/"), target) for name, target in links.items()]
     return FileManifest((*files, *made))

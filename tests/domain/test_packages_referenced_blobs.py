@@ -1,4 +1,4 @@
-"""Which blobs packages name, and for how long after a deletion."""
+"""Which blobs packages reference, and for how long after a deletion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def blobs(package_log: PackageLog, tmp_path: Path) -> FileBlobs:
 
 
 def uploaded(blobs: FileBlobs) -> FileManifest:
-    """Bodies first, then the manifest, then, and only then, the commit that names them."""
+    """Put the bodies first, then the manifest, and only then commit the reference to them."""
     manifest = FileManifest.of(BODIES)
     for body in BODIES.values():
         blobs.put(body)
@@ -72,7 +72,7 @@ def test_puts_a_blob_by_its_content_once(blobs: FileBlobs) -> None:
 def test_sweeps_nothing_where_a_manifest_cannot_be_read(
     package_log: PackageLog, blobs: FileBlobs
 ) -> None:
-    """Nobody can say what a lost manifest names, so the collector must not guess."""
+    """A lost manifest's references are unknown, so the collector must not guess."""
     package_log.create(files=FileManifest.of(BODIES).files)
 
     with pytest.raises(BlobMissing):

@@ -1,4 +1,4 @@
-"""Files by reference: the same content digest, another manifest, and nothing kept here."""
+"""Files by reference: the same content digest, another manifest, and no bytes stored here."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_leaves_manifests_facts_and_commands_without_references_as_they_were() -
     assert manifest.content.manifest == digest_of(manifest.blob)
 
 
-# ── what is no reference ──
+# ── malformed references ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -175,7 +175,7 @@ def test_keeps_a_reference_through_an_upgrade_and_reports_two_moves() -> None:
         merge(base, FileManifest((TEXT, MOVED)), FileManifest((TEXT, HERE)), Strategy.THREE_WAY)
 
 
-# ── on a log, beside blobs ──
+# ── on a log with blobs ───────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture

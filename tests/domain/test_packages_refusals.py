@@ -1,4 +1,4 @@
-"""Every refusal of a request about packages: when, with which code and text."""
+"""Every refusal of a request about packages: when, and with which code and text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Act = Callable[[PackageLog], Any]
 
 
 def on(command: type[Any], name: str = NAME, by: str = AUTHOR, **members: Any) -> Act:
-    """The command at the version where the revision stands."""
+    """Build the command with the revision's current version."""
     return lambda package_log: package_log.run(
         command(name=name, by=by, expected_version=package_log.version(name), **members)
     )

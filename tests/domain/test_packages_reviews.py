@@ -40,7 +40,7 @@ Act = Callable[[PackageLog], Any]
 
 
 def on(command: type[Any], name: str = NAME, by: str = AUTHOR, **members: Any) -> Act:
-    """The command at the version where the revision stands."""
+    """Build the command with the revision's current version."""
     return lambda package_log: package_log.run(
         command(name=name, by=by, expected_version=package_log.version(name), **members)
     )

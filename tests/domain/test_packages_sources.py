@@ -1,4 +1,4 @@
-"""Where revisions come from: tasks, merges, lineage, and what is kept of a revision."""
+"""Where revisions come from: tasks, merges, lineage, and what is stored of a revision."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ UPSTREAM = {"same": b"0", "theirs": b"2", "ours": b"0", "both": b"0", "added": b
 @pytest.mark.parametrize(
     ("path", "merged"),
     [
-        # path → what copy-merge and three-way, then force-delete-replace make of it
+        # path → the result of copy-merge and three-way, then of force-delete-replace
         pytest.param("added", (b"2", b"2"), id="file added upstream: added"),
         pytest.param("theirs", (b"2", b"2"), id="changed upstream only: applied"),
         pytest.param("ours", (b"1", b"0"), id="changed locally only: local kept"),

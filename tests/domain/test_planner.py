@@ -1,5 +1,5 @@
 """The plan: shares and counts, what is dropped and left out, which policies cannot be carried out,
-and that neither time nor order of arrival gets in.
+and that neither time nor order of arrival affects it.
 """
 
 from __future__ import annotations

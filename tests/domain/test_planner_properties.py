@@ -81,7 +81,9 @@ def test_puts_each_host_of_the_channel_in_one_wave_or_in_none(
 
 @given(CHANNELS, fleets())
 def test_fills_each_wave_as_its_share_or_count_says(where: Channel, hosts: list[Host]) -> None:
-    """Against an obvious rendering: walk the names, one wave after the other."""
+    """Compared with an obvious implementation: assign the names in order, one wave after the
+    other.
+    """
     made = plan(where, hosts, ())
     labels = {item.host_id: item.labels for item in hosts}
     left = ours(where, hosts)

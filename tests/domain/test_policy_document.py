@@ -1,4 +1,6 @@
-"""A policy as JSON: every fault at once with its path, defaults written out, what would change."""
+"""A policy as JSON: all faults at once with their paths, defaults written out, and what would
+change.
+"""
 
 from __future__ import annotations
 
@@ -141,8 +143,8 @@ def test_says_what_would_change() -> None:
 
 
 def test_what_a_stored_policy_leaves_out_keeps_its_meaning() -> None:
-    """Facts, rows and plans omit what equals the default, so a default never changes. A safer one
-    is written out by who creates a channel.
+    """Facts, rows and plans omit what equals the default, so a default never changes. The caller
+    that creates a channel writes out a safer one.
     """
     assert msgspec.to_builtins(ChannelPolicy()) == {}
     policy = msgspec.json.decode(b"{}", type=ChannelPolicy)

@@ -49,7 +49,7 @@ OTHER = {
 
 
 def accepts(document: object, now: datetime = T0, rules: Rules = BUILT_IN_RULES) -> bool:
-    """Whether it is authority; a refusal is raised."""
+    """Return whether it is authoritative; a refusal is raised."""
     return isinstance(authority_for(document, SUBJECT, now, rules), Authority)
 
 
@@ -79,7 +79,7 @@ def test_refuses_the_document_with_any_one_rule_broken(
 
 @pure
 def test_tells_the_first_of_two_faults() -> None:
-    """Each later fault is added to each earlier one; the earlier one is told, word for word."""
+    """Each later fault is added to each earlier one; the earlier one is reported, word for word."""
 
     def told(*spoils: Spoil) -> str:
         with pytest.raises(TidegateError) as refusal:
@@ -256,7 +256,7 @@ def test_bounds_every_text_and_the_number_of_entries() -> None:
 def test_lets_each_kind_authorise_in_its_own_mode_and_never_by_inference(
     pair: tuple[str, str], mode: Mode
 ) -> None:
-    """ "Low confidence is visibility-only"; so is what somebody inferred."""
+    """ "Low confidence is visibility-only", and so is inferred evidence."""
     document = good(pair, "service-a", "rel_002", "sha256:ab")
     document[P]["mode"] = str(mode)
 

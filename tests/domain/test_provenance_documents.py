@@ -178,7 +178,7 @@ def test_reads_times_strictly(texts: list[str], accepted: bool) -> None:
 
 
 def spoilt(*path: Any, to: Any = ...) -> Callable[[], Any]:
-    """The accepted document with one member changed, or without it."""
+    """Return the accepted document with one member changed or removed."""
 
     def make() -> Any:
         document: Any = deepcopy(ACCEPTED)

@@ -1,4 +1,6 @@
-"""The registry's decisions and folds, without any engine: each edge, each guard, their order."""
+"""The registry's decisions and folds, without any engine: each transition, each guard, their
+order.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ OFFERED = {
 
 
 def decided(item: Slice, rows: tuple[Any, ...], command: Struct, now: datetime = T0) -> list[Any]:
-    """The facts of a command on these rows; its names are checked as the runtime does."""
+    """Return the facts of a command on these rows; its names are checked as in the runtime."""
     assert item.rows is not None
     assert len(item.rows(command)) == len(rows)
     return list(item.decide(rows, command, now))
@@ -169,7 +171,7 @@ USED = ExecutedCommand(request="another", row="RELEASE#service-a/EVENT#x", regis
 GONE = KnownRelease("rel_002", digest_of("rel_002"), "Terminating")
 CHANGED = KnownRelease("rel_002", "sha256:00", "Published")
 
-# Each transition is wrong in what the columns before it got right, and in all after it.
+# Each transition violates its own column and all later ones, and satisfies those before it.
 TRANSITIONS: list[tuple[str, tuple[Any, Any, Any], int | None, Any, type[TidegateError]]] = [
     ("the command's id says something else", (actual(9), USED, GONE), 0, {}, DuplicateEvent),
     ("no version", (None, None, GONE), None, {}, VersionRequired),
@@ -301,7 +303,7 @@ def test_uses_the_triples_of_the_installation() -> None:
         decided(BUILT_IN.transition, rows, command)
 
 
-# ── rows beside it ────────────────────────────────────────────────────────────────────────────────
+# ── history rows ──────────────────────────────────────────────────────────────────────────────────
 
 
 def test_shapes_keys_by_scope_kind_and_command() -> None:
@@ -316,7 +318,7 @@ def test_shapes_keys_by_scope_kind_and_command() -> None:
 
 
 def test_gives_an_effect_a_key_that_no_other_promotion_has() -> None:
-    """The same release promoted again after a rollback is another piece of work."""
+    """The same release promoted again after a rollback is separate work."""
     again = [
         decided(
             BUILT_IN.transition,

@@ -1,4 +1,4 @@
-"""From published revisions to releases that may be pinned, in the commit in which that happens."""
+"""From published revisions to releases that may be pinned, in the same commit."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from tidegate.kernel.vocabulary import Vocabulary
 
 
 class Say(Struct, frozen=True):
-    """Facts of packages, without the way that leads to them."""
+    """Writes facts of packages, without the commands that lead to them."""
 
     facts: tuple[Any, ...]
 

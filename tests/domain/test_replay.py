@@ -1,4 +1,4 @@
-"""Replay: the log alone says what the rows must be, and finds whatever is otherwise."""
+"""Replay: the log alone determines what the rows must be, and replay finds every difference."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def sample(connect: Open) -> Iterator[SampleControl]:
 
 
 def commands(random: Random, count: int) -> Iterator[tuple[Slice, Struct]]:
-    """A journey through the orchard in which much is refused."""
+    """A series of commands on the orchard, many of which are refused."""
     for _ in range(count):
         tree = random.choice(["elm", "oak", "fir"])
         barn = random.choice(["north", "south"])
@@ -110,7 +110,7 @@ def rows(store: Store, collection: str) -> list[Record]:
 
 
 def append(store: Store, *values: Struct) -> None:
-    """Facts that no fold has seen."""
+    """Append facts that no fold has processed."""
     facts = tuple(SCHEMA.vocabulary.fact(value) for value in values)
     (result,) = store.commit(Commit(T0, facts=facts))
     assert not isinstance(result, TidegateError)
@@ -135,7 +135,7 @@ def test_finds_nothing_after_any_journey(connect: Open, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_finds_nothing_after_packs_in_lanes(connect: Open, seed: int) -> None:
-    """Many reports of one tree share a commit, and the clock moves between two looks at it."""
+    """Many reports of one tree share a commit, and the clock moves between two reads of it."""
     with closing(connect()) as store:
         sample = SampleControl(store)
         sample.control.execute(plant_tree, PlantTree("elm", "north"))
@@ -151,7 +151,7 @@ def test_finds_nothing_after_packs_in_lanes(connect: Open, seed: int) -> None:
         with closing(lanes):
             lanes.command(
                 "north", lambda: gate.wait(60)
-            )  # what is put into the lane meanwhile waits there
+            )  # what is added to the lane meanwhile waits together
             for seq in range(1, 60):
                 for tree in ("elm", "oak"):
                     report = ReportPick(tree, random.choice(["ann", "bob"]), 7, seq)
@@ -226,7 +226,7 @@ def test_compares_a_row_as_of_the_fact_that_wrote_it_neither_earlier_nor_later()
     assert store.picks == 2
 
 
-# ── whatever is otherwise ─────────────────────────────────────────────────────────────────────────
+# ── differences ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_finds_a_row_that_was_changed_by_hand(sample: SampleControl) -> None:
@@ -423,7 +423,7 @@ def test_rebuilds_a_fold_with_a_new_number_once(sample: SampleControl) -> None:
 
 
 def busier(row: Any, fact: Any, now: datetime) -> Any:
-    """The trees' machine, which calls for a cart too much at each basket."""
+    """The trees' machine, which sends one cart too many at each basket."""
     tree, effects = tree_machine.step(row, fact, now)
     return tree, [*effects, *(CartSent("north", 1) for effect in effects)]
 

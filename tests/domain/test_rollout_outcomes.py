@@ -1,5 +1,5 @@
-"""How a rollout ends, and what that says of its release: each state with each event that ends it,
-the paths that people know, and the word that stays on the channel.
+"""How a rollout ends, and what that means for its release: each state with each event that ends it,
+the common sequences, and the standing of the release on the channel.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ LOST = after(opened(1), *IS_LOST)
 
 
 def ending(tally: RolloutTally, event: RolloutEvent) -> tuple[Outcome | None, list[Struct]]:
-    """The outcome after the event, and what was said about it."""
+    """Return the outcome after the event, and the fact that records it."""
     stepped, caused = step_tally(tally, event, T0)
     return stepped.outcome, [fact for fact in caused if isinstance(fact, RolloutConcluded)]
 
@@ -286,7 +286,7 @@ def test_counts_how_long_a_release_was_the_newest_success_until_a_bad_word() -> 
 
 @pytest.mark.req("OP-2", **pure)
 def test_ends_the_stretch_although_the_rollout_was_pruned_before_the_next_one() -> None:
-    """A pruned rollout is superseded by nobody: the next opening says that the channel left."""
+    """A pruned rollout is superseded by none: the next opening shows that the channel moved on."""
     opening = later(NEXT, HOUR)
     assert isinstance(opening, RolloutOpened)
 

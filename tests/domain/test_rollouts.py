@@ -1,4 +1,4 @@
-"""The rollout's machine alone: every pair of state and event, each guard, what each effect says."""
+"""The rollout's machine alone: every pair of state and event, each guard, and each effect."""
 
 from __future__ import annotations
 
@@ -131,8 +131,8 @@ def continues(wave: int) -> WaveContinued:
 # ── all pairs ─────────────────────────────────────────────────────────────────────────────────────
 
 
-# What no journey brings about, but the machine would know what to do: a host of a wave that was
-# thought to be settled comes after all.
+# No sequence of commands leads here, but the machine must handle it: a host of a wave that was done
+# comes after all.
 UNHEARD_OF = [
     (replace(after(opened(2), *through()), state=RolloutState.CONVERGING), HostJoined),
 ]
@@ -189,8 +189,8 @@ def test_has_an_occasion_for_every_state_and_every_event() -> None:
 @pytest.mark.req("RO-2", **pure)
 @pytest.mark.parametrize(("state", "kind"), list(product(RolloutState, get_args(RolloutEvent))))
 def test_accepts_exactly_the_pairs_of_its_table(state: RolloutState, kind: type[Struct]) -> None:
-    """Outside the table: a typed refusal, always. Inside: only states that it names, each of which
-    some occasion reaches; a guard may still refuse.
+    """Outside the table every event is refused with a typed error. Inside, the machine reaches only
+    the states that the table names, and each of them on some occasion; a guard may still refuse.
     """
     reached: set[RolloutState] = set()
     refused: list[TidegateError] = []
@@ -317,7 +317,7 @@ def test_counts_a_failure_that_is_allowed_for_and_halts_at_the_next() -> None:
     assert (tally.state, tally.halted_at) == (RolloutState.ACTIVE, None)
     assert (tally.waves[0].left, tally.waves[0].tolerated) == (1, 1)
 
-    # What becomes of the host that left does not count.
+    # The later result of the skipped host does not count.
     tally = runs(moves(FAILED, REVERTED, left=True), tally, T0)
     assert tally.waves[0].states == {}
 
@@ -434,7 +434,7 @@ def test_resumes_with_another_attempt_once_nothing_rolls_back_any_more() -> None
     tally = after(opened(1), *GOES_BACK, clears(Clearance.RESUME))
     assert (tally.state, tally.attempt, tally.halted_at) == (RolloutState.ACTIVE, 2, None)
 
-    # The next attempt takes the host out of where it stood and counts it as Pending.
+    # the next attempt removes the host from its old count and counts it as Pending
     tally = runs(joins(), runs(moves(REVERTED, PENDING), tally, T0), T0)
     assert tally.waves[0].states == {PENDING: 1}
 
@@ -474,7 +474,7 @@ def test_is_pruned_when_its_retention_is_over_and_nobody_is_under_way() -> None:
         step(late, EXPIRED, T0 + day)
     assert step(tally, EXPIRED, T0 + day)[0].state is RolloutState.PRUNED
 
-    # Superseded later, it is kept from then on.
+    # superseded later, it is kept from then on
     superseded = runs(SUCCESSOR, tally, T0 + timedelta(hours=5))
     assert superseded.due_at == T0 + timedelta(hours=5) + day
 
@@ -540,7 +540,7 @@ def test_names_the_members_of_the_seeds_events_as_the_seed_does(
 
 
 def test_records_a_transition_exactly_where_the_state_changed() -> None:
-    """R5, over every occasion there is."""
+    """R5, over every occasion."""
     seen = 0
     for tally, event in product(SITUATIONS, EVENTS):
         try:
@@ -642,9 +642,9 @@ def test_takes_no_other_text_for_a_rollouts_id(text: str) -> None:
 
 @pytest.mark.req("RO-9", **pure)
 def test_is_named_in_one_place_of_the_source_only() -> None:
-    """No other module glues a channel and a release together with an @."""
+    """No other module joins a channel and a release with an @."""
     source = Path(tidegate.__file__).parent
-    glued = re.compile(r"""f["'][^"'<\n]*\}@\{""")  # <…@…> is an address of mail
+    glued = re.compile(r"""f["'][^"'<\n]*\}@\{""")  # <…@…> is a mail address
 
     found = [path.name for path in source.rglob("*.py") if glued.search(path.read_text())]
     assert found == ["names.py"]
@@ -707,7 +707,7 @@ def test_says_why_it_was_aborted_and_forgets_its_pause() -> None:
     assert (concluded.cause, concluded.cause_id) == (Cause.OPERATOR, "user_1")
     assert (tally.paused_at, tally.paused_by) == (None, None)
     assert tally.due_at == T0 + timedelta(seconds=DAY)
-    # The host that is on its way is still heard.
+    # the report of the switching host is still recorded
     assert runs(moves(ACTIVATING, SOAKING), tally, T0).waves[0].states == {SOAKING: 1}
 
 

@@ -1,7 +1,8 @@
-"""Journeys of whole rollouts, and the defects of the system before us that they must not repeat.
+"""Sequences of whole rollouts, and the defects of the previous system that they must not repeat.
 
-Host, rollout and channel through their own slices and folds, on the oracle; no fed events but where
-a test shows that one is refused. The numbers are those of the list of defects.
+Host, rollout and channel run through their own slices and folds, on the oracle. No events are fed
+by hand, except where a test shows that one is refused. The numbers are those of the list of
+defects.
 """
 
 from __future__ import annotations
@@ -63,14 +64,14 @@ pure = {"engines": None, "reason": "pure steps on the oracle; engines have their
 
 @pytest.fixture
 def fleet() -> Iterator[MemoryFleet]:
-    """Whatever a test does, the log says afterwards what the rows say."""
+    """A fleet whose log, at the end of the test, must give exactly its rows."""
     sailed = MemoryFleet()
     yield sailed
     assert differences(sailed.store, FOLDS) == []
 
 
 def path(fleet: MemoryFleet, rollout_id: str) -> list[tuple[str, int]]:
-    """The states that the log says a rollout went through, with its wave."""
+    """Return the states of a rollout by the log, each with its wave."""
     return [
         (fact.to, fact.current_wave)
         for fact in fleet.events(RolloutTransitioned)
@@ -79,7 +80,7 @@ def path(fleet: MemoryFleet, rollout_id: str) -> list[tuple[str, int]]:
 
 
 def effects_of(fleet: MemoryFleet, rollout_id: str) -> set[type]:
-    """What the steps of a rollout asked for, taken again from the facts in the log."""
+    """Return the effects of a rollout's steps, computed again from the facts in the log."""
     tally, asked = None, set()
     reads = {kind.__name__ for kind in rollout_tallies.reads}
     for event in fleet.log():
@@ -218,7 +219,7 @@ def test_d04_keeps_a_closure_that_was_rolled_back_from_its_channel(fleet: Memory
     with pytest.raises(ClosureQuarantined):
         fleet.promote("web.1", 2)
     other = fleet.promote("web.1", 1, channel="web-canary")
-    fleet.reach(other, "w0-9")  # another channel judges for itself
+    fleet.reach(other, "w0-9")  # another channel decides for itself
     assert fleet.state(other) is RolloutState.TERMINAL
 
 
@@ -319,7 +320,7 @@ def test_d15_gives_the_order_of_a_superseded_rollout_to_nobody(fleet: MemoryFlee
     fleet.cancel(old, "w0-0")
     fleet.reach(new, "w0-0")
 
-    # What had begun goes on and is recorded; the old rollout stays what it is.
+    # A host that had started continues and is recorded; the old rollout does not change.
     fleet.activate(old, "w0-1")
     fleet.declare(old, "w0-1")
     fleet.converge(old, "w0-1")

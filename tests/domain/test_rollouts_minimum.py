@@ -1,4 +1,6 @@
-"""A wave goes only after hosts of the wave before it really converged, and who may be skipped."""
+"""A wave starts only after hosts of the wave before it converged; and which hosts may be
+skipped.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ LIFT = {
 
 @pytest.fixture
 def fleet() -> Iterator[MemoryFleet]:
-    """Whatever a test does, the log says afterwards what the rows say."""
+    """A fleet whose log, at the end of the test, must give exactly its rows."""
     played = MemoryFleet()
     yield played
     assert differences(played.store, FOLDS) == []
@@ -98,7 +100,7 @@ LONG_AGO = T0 - timedelta(hours=1)
 
 
 def skipped(*unheard: str, converged_min: int = 1) -> list[str]:
-    """Who is skipped in a wave of three hosts, of which these are silent for an hour."""
+    """Return the hosts skipped in a wave of three, of which these are silent for an hour."""
     wave = WaveSpec(name="canary", converged_min=converged_min)
     hosts = [
         replace(host(name), silent_since=LONG_AGO if name in unheard else None) for name in "abc"

@@ -22,7 +22,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def fleet() -> Iterator[MemoryFleet]:
-    """Whatever a test does, the log says afterwards what the rows say."""
+    """A fleet whose log, at the end of the test, must give exactly its rows."""
     played = MemoryFleet()
     yield played
     assert differences(played.store, FOLDS) == []

@@ -1,4 +1,4 @@
-"""When the next wave goes: one predicate, a delay, an operator's word; waves that are passed."""
+"""When the next wave starts: one predicate, a delay, an operator's command; and skipped waves."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ BY: dict[str, Any] = {"operator": "user_1", "reason": "I looked"}
 
 @pytest.fixture
 def fleet() -> Iterator[MemoryFleet]:
-    """Whatever a test does, the log says afterwards what the rows say."""
+    """A fleet whose log, at the end of the test, must give exactly its rows."""
     played = MemoryFleet()
     yield played
     assert differences(played.store, FOLDS) == []
 
 
 def finish(fleet: MemoryFleet, rollout_id: str, host_id: str) -> None:
-    """A host that is switching goes through."""
+    """Let a switching host converge."""
     fleet.activate(rollout_id, host_id)
     fleet.declare(rollout_id, host_id)
     fleet.converge(rollout_id, host_id)
@@ -69,16 +69,16 @@ def finish(fleet: MemoryFleet, rollout_id: str, host_id: str) -> None:
 @pytest.mark.parametrize(
     ("hosts", "percent", "least", "converged", "deferred", "left", "done"),
     [
-        (1, 100, 1, 0, 0, 1, False),  # the only host was skipped: nobody proved it
+        (1, 100, 1, 0, 0, 1, False),  # the only host was skipped: no host proved it
         (10, 100, 1, 8, 1, 1, True),  # 9 of the 9 that count
         (10, 100, 1, 0, 10, 0, False),  # all wait for a reboot
         (100, 95, 1, 90, 0, 10, True),  # 95 % of 90, rounded up, is 86
         (100, 95, 1, 94, 0, 0, False),
         (100, 95, 1, 95, 0, 0, True),
-        (3, 100, 5, 3, 0, 0, True),  # it asks for no more than there are
+        (3, 100, 5, 3, 0, 0, True),  # it requires no more than there are
         (3, 1, 0, 0, 0, 0, False),  # 1 % of 3 is one host
         (3, 1, 0, 1, 0, 0, True),
-        (3, 100, 0, 0, 0, 3, True),  # the policy asks for nobody
+        (3, 100, 0, 0, 0, 3, True),  # the policy requires no host
     ],
 )
 def test_a_wave_is_done_when_enough_converged_and_enough_are_through(
@@ -125,7 +125,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def promote_later(fleet: MemoryFleet, *hosts: int, **members: Any) -> str:
-    """Every wave has a delay; that of the first one is over."""
+    """Open a rollout in which every wave has a delay; that of the first one is over."""
     rollout_id = fleet.promote("web.1", *hosts, members={"delay_seconds": 60, **members})
     with pytest.raises(WaveNotReached, match="starts at"):
         fleet.order(rollout_id, "w0-0")
@@ -215,7 +215,7 @@ def test_orders_nobody_of_a_manual_wave_before_it_is_continued(fleet: MemoryFlee
     assert (fleet.state(rollout_id), fleet.tally(rollout_id).current_wave) == ("Converging", 0)
 
     go_on(fleet, rollout_id)
-    go_on(fleet, rollout_id)  # a repeat is nothing
+    go_on(fleet, rollout_id)  # a repeat has no effect
     assert fleet.tally(rollout_id).current_wave == 1
     assert len(fleet.events(WaveContinued)) == 2
     fleet.reach(rollout_id, "w1-0")
@@ -255,15 +255,15 @@ def test_goes_on_without_a_wave_that_an_operator_skips(fleet: MemoryFleet) -> No
     fleet.start(rollout_id, "w0-0")
     fleet.order(rollout_id, "w0-1")
     skip(fleet, rollout_id, "w0")
-    skip(fleet, rollout_id, "1")  # the same wave by its number: a repeat is nothing
+    skip(fleet, rollout_id, "1")  # the same wave by its number: a repeat has no effect
 
     tally = fleet.tally(rollout_id)
     assert (tally.state, tally.current_wave, tally.waves[0].left) == ("Active", 1, 1)
     assert len(fleet.events(WaveSkipped)) == 1
     with pytest.raises(WaveNotReached, match=r"wave w0 of .* was skipped"):
         fleet.order(rollout_id, "w0-2")
-    fleet.skip_by_hand(rollout_id, "w0-2")  # it left already
-    fleet.cancel(rollout_id, "w0-1")  # an order that is taken back does not come again
+    fleet.skip_by_hand(rollout_id, "w0-2")  # it was skipped already
+    fleet.cancel(rollout_id, "w0-1")  # a cancelled order does not come again
     assert fleet.tally(rollout_id).waves[0].left == 2
     fleet.reach(rollout_id, "w1-0")
     fleet.reach(rollout_id, "w2-0")
@@ -289,7 +289,7 @@ def test_skips_no_wave_that_is_none_or_went_already(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1, 1)
     with pytest.raises(WaveNotFound, match="has no wave early; its waves are w0, w1"):
         skip(fleet, rollout_id, "early")
-    for none in ("0", "3"):  # people count from 1
+    for none in ("0", "3"):  # waves are numbered from 1 for people
         with pytest.raises(WaveNotFound):
             skip(fleet, rollout_id, none)
     fleet.reach(rollout_id, "w0-0")

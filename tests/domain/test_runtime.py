@@ -1,4 +1,6 @@
-"""One command: read, decided, folded and committed; again when it must, once when it has a key."""
+"""One command: read, decided, folded and committed; retried when necessary, once when it has a
+key.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ ANN = Key(PICKERS.name, "ann")
 
 @pytest.fixture(params=["memory", "sqlite"])
 def sample(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SampleControl]:
-    """One tree that nobody has picked from."""
+    """One tree that has not been picked from."""
     store = (
         MemoryStore(SCHEMA)
         if request.param == "memory"
@@ -85,7 +87,7 @@ def sample(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SampleCon
 
 
 def counted(item: Slice) -> tuple[Slice, list[object]]:
-    """The slice, and the states on which it was asked to decide."""
+    """Wrap the slice, and collect the states on which it was asked to decide."""
     states: list[object] = []
 
     def decide(state: object, command: Struct, now: datetime) -> Sequence[Struct]:
@@ -96,7 +98,7 @@ def counted(item: Slice) -> tuple[Slice, list[object]]:
 
 
 def felling_and_planting(sample: SampleControl) -> Callable[[], None]:
-    """A rival who moves the boundary of all that reads the tree's facts and changes nothing."""
+    """A rival that changes the boundary of every reader of the tree's facts, and no rows."""
 
     def act() -> None:
         sample.rival().execute(fell_tree, FellTree("elm"))
@@ -106,7 +108,7 @@ def felling_and_planting(sample: SampleControl) -> Callable[[], None]:
 
 
 def picking(sample: SampleControl, picker: str = "bob", count: int = 1) -> Callable[[], object]:
-    """A rival who moves rows of folds, and the boundary of nobody who picks by hand."""
+    """A rival that changes rows of folds, and no boundary of a hand pick."""
     return lambda: sample.rival().execute(hand_pick, HandPick("elm", picker, count))
 
 
@@ -341,7 +343,7 @@ def test_a_fold_s_refusal_counts_only_while_the_boundary_stands() -> None:
 
 
 def test_a_fold_s_refusal_counts_only_if_no_row_moved_under_it() -> None:
-    """The barn is shut when its row is read, and was never shut at the end of the tree's row."""
+    """The barn is closed when its row is read, and was open when the tree's row was read."""
     store = Interrupted()
     sample = SampleControl(store)
     sample.control.execute(plant_tree, PlantTree("elm", "north"))
@@ -361,7 +363,7 @@ def test_a_fold_s_refusal_counts_only_if_no_row_moved_under_it() -> None:
 
 @pytest.mark.parametrize("certify", [True, False])
 def test_certifies_a_refusal_against_the_current_state(certify: bool) -> None:
-    """F14: a read that is behind says 'not found' of what the caller has just made."""
+    """F14: a stale read does not find what the caller has just created."""
     sample = SampleControl()
 
     class Behind(Control):
@@ -575,7 +577,7 @@ def test_a_lost_answer_is_given_to_whoever_asks_again_with_the_key(sample: Sampl
 
 
 def in_flight(sample: SampleControl, item: Slice, command: Struct) -> Control:
-    """A control whose first look at the key comes just before the command's first copy lands."""
+    """A control whose first read of the key comes just before the command's first copy commits."""
 
     class Racing(Control):
         def _attempt(self, *args: object) -> object:  # type: ignore[override]
@@ -597,8 +599,8 @@ def in_flight(sample: SampleControl, item: Slice, command: Struct) -> Control:
     ("item", "command"),
     [
         (fell_tree, FellTree("elm")),  # would be refused by now: there is no such tree
-        (plant_tree, PlantTree("oak", "north")),  # would be empty by now: it stands
-        (hand_pick, HandPick("elm", "ann", 1)),  # would land a second time
+        (plant_tree, PlantTree("oak", "north")),  # would be empty by now: it exists
+        (hand_pick, HandPick("elm", "ann", 1)),  # would commit a second time
         (report_pick, ReportPick("elm", "ann", 1, 1)),
     ],
     ids=lambda value: value.name if isinstance(value, Slice) else "",
@@ -639,7 +641,7 @@ def test_a_key_is_kept_through_attempts_and_refolds(sample: SampleControl) -> No
 
 
 def test_folds_see_facts_that_no_slice_reads() -> None:
-    """A vocabulary without slices still files, folds and replays."""
+    """A vocabulary without slices still indexes, folds and replays."""
     schema = Schema(Vocabulary(FACTS, SLICES[:1]), COLLECTIONS)
     sample = SampleControl(MemoryStore(schema), Folds(schema, FOLD_LIST))
 

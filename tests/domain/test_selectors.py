@@ -1,4 +1,4 @@
-"""Selectors: what each form means, what is refused and where, and that parsing loses nothing."""
+"""Selectors: what each form matches, what is refused and where, and that parsing loses nothing."""
 
 from __future__ import annotations
 

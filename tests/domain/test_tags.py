@@ -21,7 +21,7 @@ Printed = list[tuple[list[str], list[str]]]
 
 
 def printed(query: Query) -> Printed:
-    """A query as text: types and tags of each clause."""
+    """Format a query as text: types and tags of each clause."""
     return [(sorted(clause.types or ()), sorted(clause.tags)) for clause in query.clauses]
 
 
@@ -195,7 +195,7 @@ def test_files_a_fact_under_its_partition_its_cross_tags_and_the_composite_that_
 
 @pytest.mark.parametrize("products", [(), ("p1",), ("p1", "p2")])
 def test_an_order_moves_its_own_partition_and_nothing_else(products: tuple[str, ...]) -> None:
-    """Its tags may happen to be a pair that demand is read by; no slice reads orders by it."""
+    """Its tags may equal a pair that demand is read by; no slice reads orders by it."""
     order = SHOP.fact(shop.OrderPlaced("o1", "c1", products))
 
     assert SHOP.indexes(order) == ("orderId:o1",)

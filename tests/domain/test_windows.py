@@ -1,4 +1,6 @@
-"""Maintenance windows: when they last, through gaps and doubled hours, and whom they cover."""
+"""Maintenance windows: how long they last, through gaps and repeated hours, and which hosts they
+cover.
+"""
 
 from __future__ import annotations
 
@@ -106,7 +108,9 @@ def test_lasts_as_long_as_it_says_whatever_clocks_do(
 
 
 def test_a_day_that_a_zone_left_out_makes_no_second_occurrence() -> None:
-    """Samoa had no 30 December 2011: its start falls together with that of the 31st."""
+    """Samoa skipped 30 December 2011: the start on that day coincides with the start on the
+    31st.
+    """
     spec = window(zone="Pacific/Apia", start="2011-12-28T02:00")
 
     found = list(
@@ -194,7 +198,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def nth_of(day: date, first: date, last: date) -> tuple[int, int]:
-    """Which of its weekday the day is between these days, from the start and from the end."""
+    """Return the ordinal of the day among the same weekdays between these days, from both ends."""
     return (day - first).days // 7 + 1, -((last - day).days // 7 + 1)
 
 
@@ -216,7 +220,7 @@ def days_of_period(day: date, freq: str) -> list[date]:
 
 
 def is_day_of(parts: dict[str, str], start: date, day: date) -> bool:
-    """Whether a rule takes this day, read from RFC 5545 day by day."""
+    """Return whether a rule includes this day, read from RFC 5545 day by day."""
     freq = parts["FREQ"]
     interval = int(parts.get("INTERVAL", "1"))
     match freq:
@@ -236,7 +240,7 @@ def is_day_of(parts: dict[str, str], start: date, day: date) -> bool:
 
 @lru_cache(None)
 def days_taken(rule: tuple[tuple[str, str], ...], start: date, first: date) -> frozenset[date]:
-    """The days that a rule takes of the period that begins on this day."""
+    """Return the days that a rule includes in the period that begins on this day."""
     parts = dict(rule)
     freq = parts["FREQ"]
     taken = [each for each in days_of_period(first, freq) if is_picked(parts, start, each)]
@@ -278,8 +282,8 @@ def is_picked(parts: dict[str, str], start: date, day: date) -> bool:
 
 @lru_cache(None)
 def begin_of(day: date, clock: str, zone: str) -> datetime:
-    """When the local clock first shows this time on this day, walking minute by minute. If it
-    jumps over the time: where it would have been without the jump.
+    """Return when the local clock first shows this time on this day, minute by minute. If the clock
+    skips the time, return when it would have been without the gap.
     """
     info = find_zone(zone)
     target = datetime.combine(day, time.fromisoformat(clock))
@@ -371,9 +375,9 @@ def specs(draw: st.DrawFn) -> WindowSpec:
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(rules(), st.dates(date(2024, 1, 1), date(2027, 4, 3)))
 def test_agrees_with_dateutil_about_rules(text: str, day: date) -> None:
-    """Where dateutil follows RFC 5545. It searches a rule that never occurs to the year 9999, takes
-    only days that are both plain and numbered where BYDAY has both, and counts BYSETPOS in the
-    first week from the start.
+    """Compares only what dateutil does by RFC 5545. It searches a rule that never occurs to the
+    year 9999, requires days to be both plain and numbered where BYDAY has both, and counts BYSETPOS
+    in the first week from the start.
     """
     named = next((part[6:].split(",") for part in text.split(";") if part[:6] == "BYDAY="), [])
     assume(text and len({len(name) > 2 for name in named}) < 2)
@@ -401,7 +405,7 @@ def test_agrees_with_a_walk_over_every_minute(spec: WindowSpec, zone: str, day: 
     begin = datetime.combine(day, datetime.min.time(), UTC)
     found = HostWindow(spec, zone)
 
-    for count in range(0, 3 * 24 * 60, 7):  # every boundary is hit from both sides, below
+    for count in range(0, 3 * 24 * 60, 7):  # every boundary is tested from both sides, below
         at = begin + count * MINUTE
         assert lasts(found, at) == any(first <= at < last for first, last in spans), at
     for first, last in spans:
@@ -435,7 +439,7 @@ def test_opens_and_closes_at_the_minute_that_a_walk_finds(
     covering = [HostWindow(spec, zone) for spec in several]
     wanted = None if need is None else timedelta(minutes=need)
 
-    shuts_at = [len(is_open)] * (len(is_open) + 1)  # from each minute: the first that is shut
+    shuts_at = [len(is_open)] * (len(is_open) + 1)  # from each minute: the first that is closed
     for place in range(len(is_open) - 1, -1, -1):
         shuts_at[place] = shuts_at[place + 1] if is_open[place] else place
     enough = max(1, need or 0)
@@ -482,7 +486,7 @@ def test_a_deny_window_inside_an_allow_window_cuts_it() -> None:
 
 
 def test_must_fit_asks_for_the_whole_time_until_it_closes() -> None:
-    """Window 02:00 to 04:00, activation 10 min, soak 30 min: the last start is 03:20:00."""
+    """The window is 02:00 to 04:00, activation 10 min, soak 30 min: the last start is 03:20:00."""
     nightly = [HostWindow(window(), "UTC")]
     need = timedelta(minutes=40)
 
@@ -509,7 +513,7 @@ def test_says_when_no_opening_is_long_enough() -> None:
     )
 
 
-# ── whom it covers ────────────────────────────────────────────────────────────────────────────────
+# ── which hosts a window covers ───────────────────────────────────────────────────────────────────
 
 
 def test_reads_the_zone_from_the_label_of_each_host() -> None:

@@ -75,7 +75,7 @@ def record(collection: str, value: Struct, version: int = 7) -> Record:
 
 
 def refusal(action: Action, row: Record | None = None) -> str | None:
-    """The code with which an action is refused; None if it is planned."""
+    """Return the code with which an action is refused, or None if it is planned."""
     try:
         screen(SCHEMA, action)
         plan(SCHEMA, action, row, LATER)
@@ -85,7 +85,7 @@ def refusal(action: Action, row: Record | None = None) -> str | None:
 
 
 def after(row: Record, changes: dict[str, Any]) -> Any:
-    """The row's value after an update."""
+    """Return the row's value after an update."""
     action = UpdateRow(row.key.collection, row.key.id, changes)
     screen(SCHEMA, action)
     return plan(SCHEMA, action, row, LATER).value

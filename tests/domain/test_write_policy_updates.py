@@ -1,4 +1,4 @@
-"""Updates under a write policy, and a transition on rows of the caller's own."""
+"""Updates under a write policy, and a transition on rows that the caller defines."""
 
 from __future__ import annotations
 
@@ -262,7 +262,7 @@ class Pinned(
     omit_defaults=True,
     rename={"origin": "provenance", "sureness": "confidence"},
 ):
-    """A model of one's own that spells the members otherwise in Python."""
+    """A model of the caller whose Python names differ from the stored ones."""
 
     status: str = ""
     origin: dict[str, Any] | None = None
@@ -286,7 +286,7 @@ def mine() -> Records:
 
 
 def claiming(**changes: Any) -> dict[str, Any]:
-    """The accepted document with members of its provenance or first evidence changed."""
+    """Return the accepted document with members of its provenance or first evidence changed."""
     document = deepcopy(ACCEPTED)
     for path, value in changes.items():
         where = document["provenance"]
@@ -300,7 +300,7 @@ def claiming(**changes: Any) -> dict[str, Any]:
 
 
 def of_factory() -> dict[str, Any]:
-    """Evidence that speaks of content and does not show its digest."""
+    """Build evidence about content that does not show its digest."""
     document = claiming(
         mode="imported",
         evidence_kind="factory_batch_manifest",
