@@ -1,7 +1,7 @@
 """The recorder tests of `eventsourcing`, written for the public DCB specification, pass here too.
 
-They count positions from 1 without gaps, which the specification does not ask for: so they run on
-the engines whose positions are dense; DynamoDB is held to the same semantics by the last test.
+They count positions from 1 without gaps, which the specification does not require. So they run on
+the engines whose positions are dense; the last test checks the same semantics on DynamoDB.
 """
 
 from __future__ import annotations

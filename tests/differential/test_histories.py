@@ -1,4 +1,4 @@
-"""Clients that race on one log, as threads and as processes, see nothing that they must not see."""
+"""Clients that race on one log, as threads and as processes, observe no anomaly."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def operations_of(history: History) -> int:
 
 
 def check(history: History, engine: str) -> None:
-    """No anomaly, in a history that is worth checking."""
+    """Check that there is no anomaly, in a history that is worth checking."""
     outcomes = [type(attempt.outcome) for attempt in history.attempts]
     replayed = [a for a in history.attempts if isinstance(a.outcome, Landed) and a.outcome.replayed]
 
@@ -69,7 +69,7 @@ def test_shows_racing_processes_one_history(engine: str, logs: Logs) -> None:
     check(history, engine)
 
 
-# ── memories that forget ──────────────────────────────────────────────────────────────────────────
+# ── caches that drop their contents ───────────────────────────────────────────────────────────────
 
 TINY_OPERATIONS = {"memory": 50, "sqlite": 80, "postgres": 80, "dynamodb": 15}  # of one client
 
@@ -113,7 +113,7 @@ def test_threads_in_a_queue_agree_when_every_memory_is_tiny(engine: str, logs: L
     check_tiny(history_of_threads(queued, tiny_run(engine), handles=HANDLES), engine)
 
 
-@pytest.mark.usefixtures("tiny")  # this process watches, and must know the form of what is stored
+@pytest.mark.usefixtures("tiny")  # this process follows the feed, and must know the stored format
 @pytest.mark.parametrize(
     ("engine", "prepare"),
     [

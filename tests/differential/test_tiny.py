@@ -1,4 +1,4 @@
-"""The mode of tiny memories covers every memory there is, and means what it says."""
+"""The mode of tiny caches covers every cache there is."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_every_cache_of_the_engines_is_tiny_or_unbounded() -> None:
 
 
 def test_no_module_keeps_the_size_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A constant that another module imported by its value must be made tiny there, too."""
+    """A constant that another module imported by its value must be shrunk there, too."""
     list(defined())  # imports them all
     shrunk(monkeypatch)
 

@@ -1,4 +1,4 @@
-"""A forecast plays the real plan: its waves, soaks, budgets, edges and tolerances decide."""
+"""A forecast simulates the real plan: its waves, soaks, budgets, edges and tolerances decide."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_many_hosts_are_stood_for_by_few() -> None:
 
     assert found.hosts == 5 * SIMULATED_MAX
     assert found.stands_for == 5
-    # One of the two canaries, and every fifth of the others.
+    # One of the two canaries, and every fifth of the other hosts.
     assert found.timeline[0].what == "opened, 201 hosts simulated"
     assert found.state == "Terminal"
 
@@ -160,7 +160,7 @@ def test_refuses_no_seeds_and_too_many() -> None:
         forecast(*planned(4), Odds(), range(51))
 
 
-# ── what holds hosts ──────────────────────────────────────────────────────────────────────────────
+# ── what delays hosts ─────────────────────────────────────────────────────────────────────────────
 
 NOW = datetime(2026, 11, 18, 9, tzinfo=UTC)
 
