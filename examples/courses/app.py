@@ -168,7 +168,7 @@ subscribe_student = Slice(
     decide=decide,
 )
 
-# ── a derived table, and all of it together ───────────────────────────────────────────────────────
+# ── a derived table, and the whole application ────────────────────────────────────────────────────
 
 
 class CoursePlaces(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -213,14 +213,14 @@ FOLDS = Folds(SCHEMA, (course_places,))
 
 @contextmanager
 def courses(url: str) -> Iterator[Control]:
-    """The courses on the log at this URL. A fold with a new number is rebuilt first."""
+    """Open the courses on the log at this URL. A fold with a new number is rebuilt first."""
     with closing(connect(url, SCHEMA)) as store, closing(GroupCommit(store)) as writer:
         rebuild_changed(store, FOLDS, system_clock())
         yield Control(store, FOLDS, writer.submit)
 
 
 def walk(control: Control) -> None:
-    """Three students want two places."""
+    """Let three students try to get two places."""
     control.execute(define_course, DefineCourse("c1", 2))
     for student in ("ann", "bea", "cid"):
         control.execute(register_student, RegisterStudent(student))

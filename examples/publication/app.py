@@ -42,7 +42,7 @@ LEASE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Newsroom:
-    """Where pages are made."""
+    """The clock, the publisher and the readers of the pages."""
 
     store: Store
     publisher: Publisher
@@ -61,7 +61,7 @@ class Newsroom:
         policy: PublicationPolicy,
         generated_at: datetime,
     ) -> None:
-        """Publish, or say why not, and what readers get in either case."""
+        """Publish, or print why not, and print what readers get in either case."""
         try:
             self.publisher.publish(page, lease, text.encode(), policy, generated_at=generated_at)
             outcome = "published"
@@ -79,7 +79,7 @@ class Newsroom:
 
 @contextmanager
 def newsroom(store: Store) -> Iterator[Newsroom]:
-    """A newsroom on this log."""
+    """Open a newsroom on this log."""
     clock = ManualClock(NOON)
     with closing(GroupCommit(store)) as writer, TemporaryDirectory() as directory:
         control = Control(store, FOLDS, writer.submit, clock=clock)
@@ -88,14 +88,14 @@ def newsroom(store: Store) -> Iterator[Newsroom]:
 
 
 def in_place(room: Newsroom) -> None:
-    """Recipe A: META is put and LOCK deleted, in one commit."""
+    """Recipe A: META is written and LOCK deleted, in one commit."""
     room.publish("/a", room.acquire("/a"), "first", IN_PLACE, room.clock())
     room.later(1)
     room.publish("/a", room.acquire("/a"), "second", IN_PLACE, room.clock())
 
 
 def too_late(room: Newsroom) -> None:
-    """An expired holder, one whose lease was stolen, and an older generation."""
+    """Try an expired holder, one whose lease was stolen, and an older generation."""
     expired = room.acquire("/a")
     room.later(LEASE_SECONDS)
     room.publish("/a", expired, "expired", IN_PLACE, room.clock())
@@ -112,7 +112,7 @@ def too_late(room: Newsroom) -> None:
 
 
 def versioned(room: Newsroom) -> None:
-    """Recipe B: a version row is put, META points to it; rolling back points to an older one."""
+    """Recipe B: a version row is written, META points to it; a rollback points to an older one."""
     for text in ("one", "two", "three"):
         room.later(1)
         room.publish("/b", room.acquire("/b"), text, VERSIONED, room.clock())

@@ -1,4 +1,4 @@
-"""A registry with releases to pin and a file as the world outside, and a walk through all of it."""
+"""A registry with releases to pin, a file as the outside world, and a walk through all of it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ PAGE = 100
 
 
 class OfferRelease(Struct, frozen=True):
-    """Stands for the publication of a revision, or for a step in its lifecycle."""
+    """Stands in for the publication of a revision, or for a step in its lifecycle."""
 
     release_id: str
     digest: str
@@ -72,13 +72,13 @@ VERBS: dict[type[Struct], Slice] = {item.command: item for item in releases.SLIC
 
 @contextmanager
 def registry(url: str, clock: Clock = system_clock) -> Iterator[Control]:
-    """The registry on the log at this URL."""
+    """Open the registry on the log at this URL."""
     with closing(connect(url, SCHEMA)) as store, closing(GroupCommit(store)) as writer:
         yield Control(store, FOLDS, writer.submit, clock=clock)
 
 
 def walk(control: Control, target: Target, world: Path) -> None:
-    """From the first pin to the last refusal."""
+    """Walk from the first pin to the last refusal."""
     register(control)
     intent_first(control, target)
     effect_first(control, target)
@@ -125,7 +125,7 @@ def effect_first(control: Control, target: Target) -> None:
     deployment(control, target, SCOPE, "web.3", DIGESTS["web.3"]).run()
     print(f"recorded what was seen: {current(control)}")
 
-    # The effect lands, the process dies before the commit: key and observation are enough.
+    # The effect happens and the process dies before the commit: key and observation are enough.
     lost = deployment(control, target, SCOPE, "web.4", DIGESTS["web.4"])
     lost.perform()
     print(f"outside: {outside(target)}; recorded: {current(control)}")
@@ -148,7 +148,7 @@ def drift(control: Control, target: Target, file: Path) -> None:
 
 
 def imports(control: Control) -> None:
-    """One match may become authority; none or several is kept as evidence."""
+    """One match may become authoritative; none or several is stored as evidence."""
     control.execute(offer_release, OfferRelease("web.6", DIGESTS["web.5"]))
     for batch, digests in (
         ("none", ("sha256:unknown",)),
@@ -182,7 +182,7 @@ def say_no(control: Control) -> None:
 
 
 def refusal(control: Control, command: Struct) -> str:
-    """The code under which the command is refused; "" if it is not."""
+    """Return the code with which the command is refused, or "" if it is not."""
     try:
         control.execute(VERBS[type(command)], command)
     except TidegateError as error:
@@ -196,7 +196,7 @@ def current(control: Control) -> str:
 
 
 def outside(target: Target) -> str:
-    """What the external system shows."""
+    """Return what the external system shows."""
     seen = target.observe(SCOPE, ALIAS)
     return "nothing" if seen is None or not seen.state else seen.state["releaseId"]
 

@@ -1,4 +1,4 @@
-"""Documents of provenance and confidence, as those who claim authority make them."""
+"""Documents of provenance and confidence, as a claimant of authority builds them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Document = dict[str, Any]
 
 
 def by_operator(scope: str, release_id: str, now: datetime) -> Document:
-    """An operator names the release: native, and nobody else's word is needed."""
+    """Build a claim by an operator: native, so no other evidence is needed."""
     said = {
         "kind": "operator_command",
         "ref": f"operator://deploy/{scope}/{release_id}",
@@ -30,7 +30,9 @@ def by_operator(scope: str, release_id: str, now: datetime) -> Document:
 
 
 def by_pipeline(execution: str, digest: str, now: datetime) -> Document:
-    """A pipeline did it and it was seen there: the digest binds the claim to the content."""
+    """Build a claim by a pipeline that did it and observed it: the digest binds it to the
+    content.
+    """
     said = {
         "kind": "codepipeline_execution",
         "ref": f"pipeline://{execution}",

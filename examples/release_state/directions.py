@@ -1,4 +1,4 @@
-"""The two directions of an effect outside. In neither is it part of the commit.
+"""The two directions of an external effect. In neither is it part of the commit.
 
 intent first   commit(state + event + intent) ──▶ worker performs ──▶ outcome ──▶ reconciler
 effect first   perform(key) ──▶ observe ──▶ commit(state + event, by what was observed)
@@ -25,7 +25,7 @@ ALIAS = "lambda_alias_update"
 
 
 def actual(control: Control, scope: str) -> Actual:
-    """What is current."""
+    """Return the current row."""
     return cast(Actual, history.find_actual(control.store, scope).value)
 
 
@@ -35,7 +35,9 @@ def actual(control: Control, scope: str) -> Actual:
 def promotion(
     control: Control, scope: str, release_id: str, digest: str, command_id: str
 ) -> TransitionRelease:
-    """An operator's command on what stands now; the alias outside is owed, not moved."""
+    """Build an operator's command on the current state; the alias outside is moved later, by an
+    intent.
+    """
     return TransitionRelease(
         scope=scope,
         release_id=release_id,
@@ -52,7 +54,7 @@ def promotion(
 
 
 class Deployment:
-    """One effect that comes before its state. All it needs to begin again is its key."""
+    """One effect that comes before its state. Its key is all it needs to resume."""
 
     def __init__(self, control: Control, target: Target, key: IdempotencyKey, digest: str) -> None:
         self._control = control
@@ -64,26 +66,27 @@ class Deployment:
         )
 
     def run(self) -> None:
-        """Have the effect, look at it, and let what is seen become state.
+        """Perform the effect, observe it, and let the observation become state.
 
         Raises:
-            StaleVersion: the scope moved on meanwhile; the effect stands all the same.
+
+            StaleVersion: the scope changed meanwhile; the effect remains.
         """
         perform_then_record(self._target, str(self.key), self._effect, self._record)
 
     def perform(self) -> None:
-        """The effect alone: what a process leaves behind that dies before it can record it."""
+        """Perform the effect alone, like a process that dies before it can record it."""
         self._target.perform(str(self.key), self._effect)
 
     def recover(self) -> bool:
-        """Record the effect if it stands outside; False: it never happened."""
+        """Record the effect if it exists outside. Return False if it never happened."""
         done = recover(self._target, str(self.key), self._effect, self._record)
         return done is not None
 
     def _record(self, seen: Observation) -> bool:
         stands = actual(self._control, self.key.scope)
         if stands.pinned_release_id == self.key.release_id:
-            return True  # it was recorded; only the answer was lost
+            return True  # it was recorded, and only the answer was lost
         digest = seen.state["digest"]
         self._control.execute(
             BUILT_IN.transition,
@@ -103,6 +106,6 @@ class Deployment:
 def deployment(
     control: Control, target: Target, scope: str, release_id: str, digest: str
 ) -> Deployment:
-    """The deployment of a release on what stands now."""
+    """Build the deployment of a release on the current state."""
     version = actual(control, scope).version + 1
     return Deployment(control, target, idempotency_key(scope, release_id, ALIAS, version), digest)

@@ -1,4 +1,4 @@
-"""Everything that the registry says no to, each with the code under which it says so."""
+"""Everything that the registry refuses, each with the code of its refusal."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ Refusal = tuple[str, Struct, str]
 
 
 def refusals(good: TransitionRelease, used: str, gone: str, gone_digest: str) -> Iterator[Refusal]:
-    """What is wrong, the command, and its code; ``good`` is a transition that would be accepted,
-    ``used`` the id of a command that was, ``gone`` a release that is being deleted.
+    """Yield a description, the command, and its code. ``good`` is a transition that would be
+    accepted, ``used`` the id of a command that was, ``gone`` a release that is being deleted.
     """
     yield "no version", replace(good, expected_version=None), "version_required"
     yield "a stale version", replace(good, expected_version=0), "version_conflict"
@@ -45,7 +45,7 @@ _INVALID, _REJECTED = "invalid_input", "rejected_evidence"
 
 
 def _documents(good: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
-    """The seed's list of what is no deploy authority."""
+    """Yield the seed's list of what is not deploy authority."""
     yield "provenance without confidence", _without(good, "confidence"), _INVALID
     yield "a note on the row", {**good, "notes": "probably manifest A"}, _INVALID
     yield "a free-form key", _changed(good, notes="probably manifest A"), _INVALID

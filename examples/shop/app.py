@@ -65,14 +65,14 @@ FOLDS = Folds(SCHEMA, (customer_units,))
 
 @contextmanager
 def shop(url: str) -> Iterator[Control]:
-    """The shop on the log at this URL. A fold with a new number is rebuilt first."""
+    """Open the shop on the log at this URL. A fold with a new number is rebuilt first."""
     with closing(connect(url, SCHEMA)) as store, closing(GroupCommit(store)) as writer:
         rebuild_changed(store, FOLDS, system_clock())
         yield Control(store, FOLDS, writer.submit)
 
 
 def said(control: Control, item: Slice, command: Struct) -> str:
-    """What became of a command, in a few words."""
+    """Describe the result of a command in a few words."""
     try:
         outcome = control.execute(item, command)
     except Refused as refusal:
@@ -81,7 +81,7 @@ def said(control: Control, item: Slice, command: Struct) -> str:
 
 
 def walk(control: Control) -> None:
-    """A first customer, from the catalogue to the cap. Repeated, it changes nothing."""
+    """Take a first customer from the catalogue to the cap. Repeated, it changes nothing."""
     control.execute(catalog.add_product, catalog.AddProduct("prod-1", "Lamp", "It shines", 990))
     control.execute(catalog.sync_product, catalog.SyncProduct("prod-1", True))
     order = PlaceOrder("ord-1", "cust-9", ("prod-1",))

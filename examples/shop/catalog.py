@@ -41,7 +41,7 @@ class SyncProduct(Struct, frozen=True, rename="camel"):
 
 
 class Product(Struct, frozen=True):
-    """As much of a product as a decision needs. Fields are None until their fact was seen."""
+    """The parts of a product that a decision needs. Fields are None until their fact was read."""
 
     name: str | None = None
     price_cents: int | None = None

@@ -1,4 +1,4 @@
-"""A composite boundary: the exact pair of a product and an order, and nothing beside it."""
+"""A composite boundary: the exact pair of a product and an order, and nothing else."""
 
 from __future__ import annotations
 

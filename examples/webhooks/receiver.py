@@ -1,10 +1,11 @@
-"""A receiver of Tidegate's webhooks: it verifies an event, skips repeats, and does what it asks.
+"""A receiver of Tidegate's webhooks: it verifies an event, skips repeats, and applies it.
 
     pip install standardwebhooks
+
     python receiver.py SECRET_FILE PORT
 
-It takes the messages of a subscription and the effects of an outbox target. What it knows is gone
-when it ends. A receiver that matters keeps ids and states where its effects are.
+It accepts the messages of a subscription and the effects of an outbox target. Its state is lost
+when it ends. A receiver that matters stores ids and states where its effects are.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ class Receiver:
     """What was received, and what is in effect."""
 
     def __init__(self) -> None:
-        self._seen: dict[str, None] = {}  # in order, so that the oldest can be forgotten
+        self._seen: dict[str, None] = {}  # in order, so that the oldest can be dropped
         self._effects: dict[tuple[str, str], dict[str, Any]] = {}  # by scope and operation
 
     def receive(self, event: dict[str, Any]) -> tuple[int, object]:
-        """The status and the content of the answer."""
+        """Return the status and the content of the answer."""
         if event["id"] in self._seen:
             print("again", event["id"], flush=True)
             return 204, None
@@ -60,7 +61,7 @@ class Receiver:
 
 
 class Hooks(BaseHTTPRequestHandler):
-    """Lets only what verifies reach the receiver."""
+    """Passes only verified requests to the receiver."""
 
     webhook: Webhook
     receiver: Receiver

@@ -149,8 +149,8 @@ def test_holds_both_limits_when_processes_race(
         pairs = subscriptions(store)
     taken = Counter(course for course, _ in pairs)
     attended = Counter(student for _, student in pairs)
-    # Nobody ever leaves, so whatever made a refusal true is still true at the end: then no
-    # further subscription is possible, and none is missing.
+    # No student ever leaves, so the reason of a refusal still holds at the end: then no further
+    # subscription is possible, and none is missing.
     truths = {
         "done": lambda course, student: (course, student) in pairs,
         "course_full": lambda course, student: taken[course] == 3,
@@ -167,6 +167,6 @@ def test_holds_both_limits_when_processes_race(
 
 
 def subscriptions(store: Store) -> list[tuple[str, str]]:
-    """Who attends what, as the log says."""
+    """Return which student attends which courses, according to the log."""
     facts = [app.SCHEMA.vocabulary.value(event) for event in store.read(ALL).events]
     return [(f.course_id, f.student_id) for f in facts if isinstance(f, StudentSubscribed)]

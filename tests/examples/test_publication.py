@@ -1,4 +1,4 @@
-"""The publication example on every engine: what it says at each step."""
+"""The publication example on every engine: its output at each step."""
 
 from __future__ import annotations
 

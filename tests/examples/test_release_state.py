@@ -1,4 +1,4 @@
-"""The example of release state on every engine: the walk, both directions, and what goes wrong."""
+"""The release state example on every engine: the walk, both directions, and failures."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_records_nothing_of_an_effect_that_did_not_happen(control: Control) -> N
 
 
 class Overtaken(Control):
-    """A control before whose next command somebody else's is decided."""
+    """A control in which another command is decided before its next one."""
 
     faster: TransitionRelease | None = None
 

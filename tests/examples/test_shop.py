@@ -65,14 +65,14 @@ def shop(connect: Connect) -> Iterator[Control]:
 
 
 def boundary_of(control: Control, item: Slice, command: Struct) -> Boundary:
-    """What a decision on this command would depend on now."""
+    """Return what a decision on this command would depend on now."""
     query = VOCABULARY.query(item, command)
     page = control.store.read(query, guard=VOCABULARY.guard(item, query))
     return demand_boundary(page, query)
 
 
 def lands(control: Control, boundary: Boundary, fact: Struct) -> bool:
-    """Whether a decision made on this boundary can still be committed."""
+    """Return whether a decision made on this boundary can still be committed."""
     commit = Commit(control.clock(), facts=(VOCABULARY.fact(fact),), boundaries=(boundary,))
     (result,) = control.store.commit(commit)
     assert isinstance(result, Receipt | BoundaryMoved)

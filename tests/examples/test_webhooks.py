@@ -34,7 +34,7 @@ ONE_STORE = {"engines": None, "reason": "the store is not part of a message"}
 
 
 class ReceiverProcess:
-    """A receiver that runs, and what it printed."""
+    """A running receiver, and its output."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
