@@ -1,4 +1,6 @@
-"""``archive verify`` finds what was changed behind the log's back; ``archive rebuild`` mends it."""
+"""``archive verify`` finds changes that did not go through the log; ``archive rebuild`` repairs
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tidegate.kernel.model import Meta
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """An installation whose log is mirrored, but for its last fact."""
+    """An installation whose log is mirrored, except for its last fact."""
     data = tmp_path / "data"
     prepared(data)
     with opened(data) as installation:

@@ -1,4 +1,4 @@
-"""Backups of a living server, and what a restore makes of them."""
+"""Backups of a running server, and restores of them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BODY = b"workers = 4\n"
 
 
 def with_content(data: Path) -> None:
-    """An installation with a draft whose file lies in a blob."""
+    """An installation with a draft whose file is in a blob."""
     prepared(data)
     draft(data, "v1", BODY)
 
@@ -62,7 +62,7 @@ def taken(data: Path, place: Path, previous: Path | None = None) -> BackupLabel:
 
 
 def draft(data: Path, workspace: str, body: bytes) -> None:
-    """A draft whose file lies in a blob."""
+    """Create a draft whose file is in a blob."""
     with opened(data) as installation:
         manifest = store_files(installation.blobs, {"conf/site.toml": body})
         command = CreateRevision(
@@ -85,7 +85,7 @@ def start_later(data: Path) -> Installation:
 
 
 def enroll(installation: Installation, token: str) -> str:
-    """Trade a token for the registration of a new key, and give its public half."""
+    """Exchange a token for the registration of a new key, and return its public part."""
     key = Ed25519PrivateKey.generate()
     public = key.public_key().public_bytes_raw().hex()
     proof = key.sign(enrollment_message(token, public)).hex()
@@ -101,7 +101,7 @@ def test_takes_a_backup_under_load_and_restores_all_of_it_in_a_new_epoch(tmp_pat
         before = list(load.acknowledged)
         done = run("backup", str(place), "--data", str(data))
         assert done.returncode == 0, done.stderr
-        load.reach(len(before) + 10)  # the server went on
+        load.reach(len(before) + 10)  # the server continued
 
     restored = run("restore", str(place), "--data", str(again))
 
@@ -126,13 +126,13 @@ def test_takes_a_backup_under_load_and_restores_all_of_it_in_a_new_epoch(tmp_pat
 
 
 def files_below(place: Path) -> dict[str, os.stat_result]:
-    """The bodies of a backup by their digits."""
+    """List the bodies of a backup by their digits."""
     root = place / "blobs" / "sha256"
     return {path.parent.name + path.name: path.stat() for path in root.rglob("*") if path.is_file()}
 
 
 def test_a_backup_has_the_bodies_that_its_database_names_and_no_other(tmp_path: Path) -> None:
-    """What is put while it is taken is for the next one."""
+    """A body that is put during the backup belongs to the next one."""
     data, place = tmp_path / "data", tmp_path / "backup"
     with_content(data)
     with opened(data) as installation:

@@ -1,4 +1,4 @@
-"""A rollout whose plan is lost or damaged: the worker goes on with the others, and says so."""
+"""A rollout whose plan is lost or damaged: the worker reports it and continues with the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``tidegate doctor`` and the settings as an operator meets them."""
+"""``tidegate doctor`` and the settings, as an operator uses them."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_prints_settings_that_change_nothing(tmp_path: Path) -> None:
 
 
 def uncommented(text: str) -> list[str]:
-    """The settings of the printed file, as if somebody had said them all."""
+    """Return the settings of the printed file as if all of them were set."""
     lines = [line.removeprefix("# ") for line in text.split("[targets")[0].splitlines()]
     return [line for line in lines if line.split(" = ")[0] in NAMES]
 

@@ -1,4 +1,6 @@
-"""Whoever makes rows anew is alone with the log, as processes on each engine see it (ADR-0014)."""
+"""A process that rebuilds rows has the log to itself, as processes on each engine see it
+(ADR-0014).
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,9 @@ from tidegate.kernel.replay import changed_folds, differences
 from tidegate.kernel.store import FOLD_NUMBERS, FoldNumber, Store
 
 ADMIN = "user_admin0000"
-SHORT = 2.0  # seconds of a lease that nobody renews for long
-RENEWED = 12.0  # of one that a busy machine still renews in time
-# The folds of a version to come, of which one makes its rows by other rules.
+SHORT = 2.0  # seconds of a lease that is not renewed for long
+RENEWED = 12.0  # of one that even a busy machine renews in time
+# The folds of a later version, one of which builds its rows by other rules.
 NEWER = Folds(
     FOLDS.schema,
     [
@@ -99,7 +101,7 @@ def _place(url: str, how: str, lease: float) -> Iterator[Store | None]:
 
 
 def _live(url: str, how: str, lease: float, pipe: Connection) -> None:
-    """What another process does: take its place, say so, do as it is told, leave."""
+    """Run in another process: take its place, report it, follow commands, leave."""
     try:
         with _place(url, how, lease) as store:
             pipe.send("there")
@@ -115,7 +117,7 @@ def _live(url: str, how: str, lease: float, pipe: Connection) -> None:
 
 
 class Other:
-    """A process of its own beside this one; ``said`` is how its start ended."""
+    """A process of its own; ``hears`` returns its next answer."""
 
     def __init__(self, url: str, how: str, lease: float = LEASE_SECONDS) -> None:
         self._pipe, theirs = CHILDREN.Pipe()
@@ -140,7 +142,9 @@ class Other:
         assert self.ended() == 0
 
     def ended(self) -> int:
-        """How it ended. Not by ``join``: that waits for whoever has inherited its pipe, too."""
+        """Wait for its exit code. ``join`` would also wait for every process that inherited its
+        pipe.
+        """
         deadline = time.monotonic() + SECONDS_MAX
         while (code := self.process.exitcode) is None:
             assert time.monotonic() < deadline, "it does not end"
@@ -166,14 +170,14 @@ def refusal(url: str, *, alone: bool) -> str:
 
 
 def register(url: str) -> Register:
-    """Who is there, as the table of DynamoDB says."""
+    """Return which processes are registered, by the table of DynamoDB."""
     pace = RetryPace()
     with closing(open_table(url, pace)) as transport:
         return Presence(transport, pace, alone=False, lease=SHORT)._change(lambda found: found)
 
 
 def await_alone(url: str, lease: float = LEASE_SECONDS) -> ExitStack:
-    """Be alone as soon as nobody else is there."""
+    """Get exclusive access as soon as no other process is registered."""
     deadline = time.monotonic() + SECONDS_MAX
     while True:
         with ExitStack() as stack:
@@ -287,7 +291,7 @@ def test_a_version_never_rebuilds_the_rows_of_a_newer_one(url: str) -> None:
 
 
 def test_a_version_refuses_a_log_with_rows_that_it_does_not_know(url: str) -> None:
-    """It would add facts and leave these rows behind."""
+    """It would add facts and not update these rows."""
     prepared(url)
     unknown = Put(Key(FOLD_NUMBERS.name, "shelves"), codec.encode(FoldNumber(1)), ABSENT)
     with closing(connect(url, FOLDS.schema)) as store:

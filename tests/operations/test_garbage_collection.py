@@ -1,4 +1,4 @@
-"""What the worker removes because it is past its time, and how it tells of it."""
+"""What the worker removes because it has expired, and how it reports it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def clock_of(server: Served) -> ManualClock:
 
 
 def published(server: Served) -> None:
-    """A page of two generations whose time is over, one that is kept, and one that is still new."""
+    """Publish a page with two expired generations, one that is kept, and one that is still new."""
     publisher, clock = server.installation.publisher, clock_of(server)
     publisher.serve("/old", lambda: b"one", KEPT)
     publisher.serve("/for ever", lambda: b"always", PublicationPolicy(versioned=True))

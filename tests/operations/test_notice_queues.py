@@ -34,13 +34,13 @@ def always(status: int) -> Answer:
 
 
 def holds(notified: NotifiedFleet, count: int) -> list[str]:
-    """So many things that happen to a new channel, in order; the events that tell of them."""
+    """Create a channel, hold and release it this many times in total, and return the events."""
     notified.fleet.create()
     return more_holds(notified, count)
 
 
 def more_holds(notified: NotifiedFleet, count: int) -> list[str]:
-    """As ``holds``, on the channel that exists."""
+    """Do the same as ``holds`` on a channel that exists."""
     path = "/v1/channels/web-stable/{}"
     told = []
     for number in range(count):
@@ -85,7 +85,7 @@ def test_a_receiver_that_was_down_for_an_hour_gets_everything_in_order(
 
 @pytest.mark.req("NT-1", **REAL)
 def test_what_happens_while_nobody_listens_arrives_later_in_order(tmp_path: Path) -> None:
-    """The receiver's process is gone for an hour, and things keep happening meanwhile."""
+    """The receiver's process is gone for an hour, and events keep happening meanwhile."""
     port = free_port()
     place = f"127.0.0.1:{port}"
     with notify_fleet(tmp_path / "data", more_allowed=(place,)) as notified:
@@ -111,7 +111,9 @@ def test_what_happens_while_nobody_listens_arrives_later_in_order(tmp_path: Path
 def test_what_was_sent_and_not_recorded_is_sent_again_under_its_id(
     notified: NotifiedFleet,
 ) -> None:
-    """While the receiver answers, another process takes over: the first one may record nothing."""
+    """While the receiver answers, another process takes over: the first one must not record
+    anything.
+    """
     notified.subscribe()
     told = holds(notified, 2)
     second = NotifiedFleet(notified.fleet, notified.receiver)
@@ -250,7 +252,7 @@ def test_an_operator_skips_the_first_message(notified: NotifiedFleet) -> None:
 
 @pytest.mark.req("NT-1", **REAL)
 def test_a_replay_sends_again_what_happened_after_a_position(notified: NotifiedFleet) -> None:
-    """With the same ids, so that a receiver drops what it has; also from before it subscribed."""
+    """With the same ids, so that a receiver drops repeats; also from before it subscribed."""
     told = holds(notified, 3)
     notified.subscribe()
     notified.tell()
@@ -265,7 +267,7 @@ def test_a_replay_sends_again_what_happened_after_a_position(notified: NotifiedF
     assert queue(notified).replay_after is None
     before = [headers["webhook-id"] for _, headers, _ in notified.receiver.requests]
     of_mine = [id for id, item in zip(before, notified.received(), strict=True) if item in mine]
-    for first in range(3):  # not what happened at the position, only what happened after it
+    for first in range(3):  # only events after the position, not the one at it
         sent = len(notified.receiver.requests)
         notified.installation.subscriptions.replay(OPERATOR, "ops", mine[first]["position"])
         notified.tell()
@@ -293,7 +295,7 @@ def test_a_deleted_subscription_leaves_no_message_and_no_address(
 
 
 def test_a_slow_receiver_delays_no_other(notified: NotifiedFleet) -> None:
-    """The threads of the sender: one target hangs, the other is told."""
+    """The threads of the sender: one target hangs, and the other still gets its message."""
     notified.subscribe("slow")
     notified.subscribe("quick")
     release = Event()

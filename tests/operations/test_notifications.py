@@ -1,4 +1,4 @@
-"""From a fact to a receiver: a host fails, and whoever subscribed is told."""
+"""From a fact to a receiver: a host fails, and every subscriber is notified."""
 
 from __future__ import annotations
 

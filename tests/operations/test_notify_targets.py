@@ -1,4 +1,4 @@
-"""Chat, alerts, annotations and mail: real receivers get what their kind wants."""
+"""Chat, alerts, annotations and mail: real receivers get the format of their kind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REAL: dict[str, Any] = {"engines": None, "reason": "the store is not part of a m
 
 
 class Inbox:
-    """What a mail server took, and how it answers."""
+    """The messages that a mail server accepted, and how it answers."""
 
     def __init__(self) -> None:
         self.mails: list[Message] = []

@@ -1,4 +1,6 @@
-"""Servers and workers as processes: how they end, how they are killed, and what is there after."""
+"""Servers and workers as processes: how they end, how they are killed, and their state
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,7 @@ def test_is_killed_under_load_and_starts_again_with_every_view_true(tmp_path: Pa
         names = load.acknowledged
         found = [http.get(f"/v1/repositories/{name}").status_code for name in names]
         assert set(found) == {200}
-        verified = run("views", "verify", "--data", str(data))  # beside the server
+        verified = run("views", "verify", "--data", str(data))  # in addition to the server
         assert verified.returncode == 0, verified.stderr
         assert server.stop() == 0
 

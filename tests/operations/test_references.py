@@ -1,4 +1,6 @@
-"""Files by reference in operation: nothing that is kept elsewhere is missed here."""
+"""Files by reference in operation: content that is stored elsewhere is not reported missing
+here.
+"""
 
 from __future__ import annotations
 

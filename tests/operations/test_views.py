@@ -1,4 +1,6 @@
-"""``views verify`` finds what was changed behind the log's back; ``views rebuild`` mends it."""
+"""``views verify`` finds changes that did not go through the log; ``views rebuild`` repairs
+them.
+"""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def server(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture
 def fleet(server: Served) -> DashboardFleet:
-    """A channel with hosts whose promotions owe a file, and a published release."""
+    """A channel with hosts whose promotions write a file, and a published release."""
     fleet = DashboardFleet(server)
     fleet.channel("web-stable", operations=("record",))
     fleet.enroll("web-stable", "web-1", "web-2", "web-3")
@@ -146,7 +146,7 @@ def test_the_trouble_of_one_channel_keeps_no_other_from_its_turn(
     assert len(said) == 2, "each once, although it lasts"
     errors |= {name: LaneBusy("the fleet", 5) for name in ("web-a", "web-b", "web-c")}
     with pytest.raises(LaneBusy):
-        loop.round()  # nobody could act: the loop waits longer
+        loop.round()  # no channel could be handled: the loop waits longer
     errors["web-a"] = LeaseLost("another process acts")
     asked.clear()
     with pytest.raises(LeaseLost):
@@ -175,7 +175,7 @@ def test_publishes_a_manifest_once_for_each_pin(fleet: DashboardFleet) -> None:
     publisher = fleet.installation.publisher
     with Worker(fleet.installation, pace=QUICK):
         until(lambda: publisher.read("web-stable"))
-    with Worker(fleet.installation, pace=QUICK) as worker:  # it remembers nothing
+    with Worker(fleet.installation, pace=QUICK) as worker:  # it has no cache
         until(lambda: all(loop.rounds > 3 for loop in worker.loops))
 
     assert len(list(publisher.generations("web-stable"))) == 1

@@ -1,4 +1,4 @@
-"""Quick worker settings, and waiting for what a loop does."""
+"""Fast worker settings, and waiting for the effect of a loop."""
 
 from __future__ import annotations
 

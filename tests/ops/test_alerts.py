@@ -1,5 +1,5 @@
 """Alert rules and the Grafana dashboard: they name what exists, fire when they should, and a real
-Prometheus sees a rollout halt.
+Prometheus detects a halted rollout.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def test_names_only_metrics_that_exist(fleet: ServedFleet) -> None:
 
 @contextmanager
 def prometheus(programs: Path, folder: Path, target: str, token: str) -> Iterator[str]:
-    """A Prometheus that asks every second, and where it answers."""
+    """Run a Prometheus that scrapes every second, and return its address."""
     (folder / "token").write_text(token)
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
@@ -162,6 +162,6 @@ def _scraped(url: str) -> bool:
     try:
         asked = {"query": "tidegate:rollout_halted"}
         answer = httpx2.get(f"{url}/api/v1/query", params=asked, timeout=5).json()
-    except (httpx2.HTTPError, ValueError):  # it starts, and says so in plain text
+    except (httpx2.HTTPError, ValueError):  # it is starting, and answers in plain text
         return False
     return bool(answer["data"]["result"])

@@ -1,4 +1,6 @@
-"""Writes what changed into all transcripts: `python -m tests.transcripts`. Then read the diff."""
+"""Writes the current results into all transcripts: `python -m tests.transcripts`. Then read the
+diff.
+"""
 
 from __future__ import annotations
 

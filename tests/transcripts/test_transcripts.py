@@ -1,4 +1,4 @@
-"""Each transcript, played again, says what it said. `python -m tests.transcripts` rewrites them."""
+"""Each transcript gives the same results again. `python -m tests.transcripts` rewrites them."""
 
 from __future__ import annotations
 
