@@ -1,4 +1,4 @@
-"""An adapter of our store to the recorder interface of `eventsourcing`, to run that package's tests.
+"""Our store as a recorder of the `eventsourcing` package, to run that package's own tests.
 
 The public DCB specification knows no declared tags or scopes: any tag may be read. So here the
 vocabulary is open: every event is indexed under each of its tags and under `ALL_INDEX`, and every
