@@ -66,7 +66,7 @@ def test_numbers_facts_upwards_and_keeps_every_column(store: Store) -> None:
     assert receipt == Receipt(receipt.first, receipt.last, T0 + timedelta(microseconds=7))
 
 
-def test_a_fact_may_say_for_itself_who_caused_it(connect: Connect) -> None:
+def test_a_fact_may_name_its_own_actor(connect: Connect) -> None:
     shared, own = Meta("user_1", request="r-7"), Meta("agent_2", cause="ünïcode ✓")
     facts = [
         VOCABULARY.fact(ProductAdded("p1")),
@@ -82,7 +82,7 @@ def test_a_fact_may_say_for_itself_who_caused_it(connect: Connect) -> None:
 
 
 @pytest.mark.req("CB-1")
-def test_lands_when_nothing_that_was_read_moved(store: Store) -> None:
+def test_commits_when_nothing_that_was_read_changed(store: Store) -> None:
     append(store, ProductAdded("p1"))
     boundary = seen(store, PRODUCT)
 
@@ -92,7 +92,7 @@ def test_lands_when_nothing_that_was_read_moved(store: Store) -> None:
 
 
 @pytest.mark.req("CB-1", "CB-10")
-def test_refuses_a_commit_whose_facts_moved_and_writes_nothing_of_it(connect: Connect) -> None:
+def test_refuses_a_commit_whose_reads_changed_and_writes_nothing(connect: Connect) -> None:
     ours, theirs = connect(), connect()
     append(theirs, ProductAdded("p1"))
     boundary = seen(ours, PRODUCT)
@@ -137,7 +137,7 @@ def test_appends_no_fact_when_a_row_is_not_at_its_version(store: Store) -> None:
     assert store.get(item("b")) == (None,)
 
 
-def test_names_the_boundary_before_the_row_when_both_moved(store: Store) -> None:
+def test_names_the_boundary_before_the_row_when_both_changed(store: Store) -> None:
     boundary = seen(store, PRODUCT)
     append(store, ProductAdded("p1"))
 
@@ -171,7 +171,7 @@ def test_checks_every_boundary_of_a_commit(store: Store) -> None:
     land(store, told(Rebooted(), on=[product]))
 
 
-def test_takes_a_boundary_that_another_handle_read(connect: Connect) -> None:
+def test_accepts_a_boundary_that_another_handle_read(connect: Connect) -> None:
     reader, writer = connect(), connect()
     append(writer, ProductAdded("p1"))
     boundary = seen(reader, PRODUCT)
@@ -194,7 +194,7 @@ def test_merges_two_reads_of_one_scope_at_different_moments_into_the_stricter(st
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
-def test_refuses_a_boundary_that_saw_more_than_the_log_holds(
+def test_refuses_a_boundary_beyond_the_end_of_the_log(
     store: Store, request: pytest.FixtureRequest, engine: str, tmp_path: Path, kept: int
 ) -> None:
     """The boundary was read before a backup was restored, or on a primary whose last commits were
@@ -222,7 +222,7 @@ def test_refuses_a_boundary_that_saw_more_than_the_log_holds(
     land(store, told(Rebooted(), on=[seen(store, PRODUCT)]))
 
 
-def test_never_conflicts_with_what_it_wrote_itself_once_it_read_again(store: Store) -> None:
+def test_does_not_conflict_with_its_own_writes_after_reading_again(store: Store) -> None:
     for number in range(4):
         land(store, told(ProductRenamed("p1", str(number)), on=[seen(store, PRODUCT)]))
 
@@ -242,7 +242,7 @@ def test_checks_its_boundary_even_when_it_writes_nothing(store: Store) -> None:
 
 
 @pytest.mark.req("CB-12", "CB-23")
-def test_lets_a_sibling_type_in_the_same_partition_pass(connect: Connect) -> None:
+def test_a_sibling_type_in_the_same_partition_does_not_conflict(connect: Connect) -> None:
     ours, theirs = connect(), connect()
     append(theirs, ProductAdded("p1"))
     boundary = seen(ours, PRODUCT)
@@ -257,7 +257,7 @@ def test_lets_a_sibling_type_in_the_same_partition_pass(connect: Connect) -> Non
 
 
 @pytest.mark.req("CB-12")
-def test_lets_another_partition_of_the_same_type_pass(store: Store) -> None:
+def test_another_partition_of_the_same_type_does_not_conflict(store: Store) -> None:
     boundary = seen(store, PRODUCT)
     append(store, ProductAdded("p2"), ProductRenamed("p10"))
 
@@ -336,7 +336,7 @@ def test_a_composite_is_its_exact_set(store: Store) -> None:
 
 
 @pytest.mark.req("CB-11")
-def test_a_composite_is_checked_and_advanced_by_whoever_writes_the_pair(store: Store) -> None:
+def test_every_writer_of_the_pair_checks_and_advances_a_composite(store: Store) -> None:
     boundary = seen(store, PAIR)
     append(store, DemandRevoked("p1", "o1"))
 
@@ -346,7 +346,7 @@ def test_a_composite_is_checked_and_advanced_by_whoever_writes_the_pair(store: S
 
 
 @pytest.mark.req("CB-11")
-def test_an_untagged_fact_moves_nobody(store: Store) -> None:
+def test_an_untagged_fact_conflicts_with_no_boundary(store: Store) -> None:
     boundaries = [seen(store, PRODUCT), seen(store, CUSTOMER), seen(store, PAIR)]
 
     append(store, Rebooted("now"))
@@ -357,7 +357,7 @@ def test_an_untagged_fact_moves_nobody(store: Store) -> None:
 
 
 @pytest.mark.req("CB-13")
-def test_of_two_first_writers_one_conflicts_though_neither_reads_what_it_creates(
+def test_one_of_two_first_writers_conflicts_although_neither_reads_what_it_creates(
     connect: Connect,
 ) -> None:
     ours, theirs = connect(), connect()
@@ -376,7 +376,7 @@ def test_of_two_first_writers_one_conflicts_though_neither_reads_what_it_creates
 
 
 @pytest.mark.req("CB-13")
-def test_a_guard_lets_another_type_pass(store: Store) -> None:
+def test_a_guard_does_not_conflict_with_another_type(store: Store) -> None:
     reads, guard = (
         about(ProductAdded, tags="product_id:p1"),
         about(PriceChanged, tags="product_id:p1"),
@@ -391,7 +391,7 @@ def test_a_guard_lets_another_type_pass(store: Store) -> None:
 
 
 @pytest.mark.req("CB-13")
-def test_a_guard_is_not_moved_by_what_stood_before_the_read(store: Store) -> None:
+def test_a_guard_ignores_facts_from_before_the_read(store: Store) -> None:
     reads, guard = (
         about(ProductAdded, tags="product_id:p1"),
         about(PriceChanged, tags="product_id:p1"),

@@ -46,7 +46,7 @@ def test_a_skewed_clock_hides_no_conflict(connect: Connect, skew: timedelta) -> 
 
 
 @pytest.mark.req("CB-15")
-def test_order_is_by_position_while_clocks_step_back(connect: Connect) -> None:
+def test_orders_facts_by_position_while_clocks_step_back(connect: Connect) -> None:
     handles = [connect(), connect(), connect()]
     steps = [0, 1, -1, 0, -1, 1, 1, -1]
     times = [T0 + step * HOUR + timedelta(seconds=n) for n, step in enumerate(steps)]
@@ -66,7 +66,7 @@ def test_order_is_by_position_while_clocks_step_back(connect: Connect) -> None:
 
 
 @pytest.mark.req("CB-15")
-def test_a_decision_goes_through_whatever_the_clock_says(connect: Connect) -> None:
+def test_a_decision_commits_whatever_the_clock_shows(connect: Connect) -> None:
     """The seed's fences compare times: with a slow clock they would refuse this decision for
     ever.
     """
@@ -80,7 +80,7 @@ def test_a_decision_goes_through_whatever_the_clock_says(connect: Connect) -> No
     assert len(ours.read(PRODUCT).events) == 4
 
 
-def test_versions_rise_while_clocks_step_back(store: Store) -> None:
+def test_versions_increase_while_clocks_step_back(store: Store) -> None:
     version = 0
     for number in range(4):
         receipt = land(

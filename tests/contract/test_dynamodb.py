@@ -156,7 +156,7 @@ def open_through(proxy: DynamoProxy, name: str) -> DynamoStore:
 
 @pytest.mark.parametrize("operation", OPENING)
 @pytest.mark.parametrize("trouble", ["throttled", "unanswered"])
-def test_opening_takes_throttles_and_lost_answers(
+def test_opening_survives_throttling_and_lost_answers(
     engine: str, dynamodb_url: str, operation: str, trouble: str
 ) -> None:
     with dynamodb_proxy(dynamodb_url) as proxy:
@@ -189,7 +189,7 @@ SCATTERED = Query(
 )
 
 
-def test_whoever_follows_a_query_over_several_indexes_misses_nothing(
+def test_following_a_query_over_several_indexes_misses_nothing(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader without a limit on its first read would miss a writer that took a low number and
@@ -241,7 +241,7 @@ def test_a_page_over_several_indexes_is_a_prefix_of_the_order(table: Table, limi
     land(quick, told(Rebooted(), on=[seen(reader, SCATTERED)]))
 
 
-def test_a_page_over_several_indexes_stays_one_while_others_write(table: Table) -> None:
+def test_a_page_over_several_indexes_is_consistent_while_others_write(table: Table) -> None:
     (reader, meddler), (writer, _) = table.open(), table.open()
     append(writer, OrderPlaced("o0", "c1"))
     meddler.plot(
@@ -338,7 +338,7 @@ def test_a_commit_of_everything_is_one_transaction(table: Table) -> None:
 
 
 @pytest.mark.req("CB-11", "CB-12")
-def test_a_fence_that_is_only_consumed_rises_and_moves_nobody(table: Table) -> None:
+def test_a_fence_that_is_only_consumed_rises_and_conflicts_with_nothing(table: Table) -> None:
     store, _ = table.open()
     append(store, ProductAdded("p1"))
     before, other = fence(table, "product_id:p1"), seen(store, PRODUCT)
@@ -354,7 +354,7 @@ def test_a_fence_that_is_only_consumed_rises_and_moves_nobody(table: Table) -> N
 
 
 @pytest.mark.req("CB-11")
-def test_a_fence_counts_and_places_each_type_by_itself(table: Table, store: DynamoStore) -> None:
+def test_a_fence_counts_each_type_separately(table: Table, store: DynamoStore) -> None:
     append(store, ProductAdded("p1"))
     last = append(store, PriceChanged("p1"), ProductRenamed("p1"), PriceChanged("p1"))
 
@@ -433,7 +433,7 @@ def test_compatible_commits_share_a_transaction_and_keep_their_order(table: Tabl
     assert [event.position % SPAN for event in customer] == [0, 1, 4]
 
 
-def test_commits_that_touch_each_other_are_answered_as_one_after_the_other(table: Table) -> None:
+def test_overlapping_commits_in_a_pack_are_answered_in_sequence(table: Table) -> None:
     """In one transaction, each pair would be answered wrongly, or differently from the oracle."""
     oracle = MemoryStore(SCHEMA)
     store, meddler = table.open()
@@ -463,7 +463,7 @@ def test_commits_that_touch_each_other_are_answered_as_one_after_the_other(table
     assert len(meddler.sent) < len(ours)
 
 
-def test_a_conflict_in_a_pack_leaves_the_others_alone(table: Table) -> None:
+def test_a_conflict_in_a_pack_does_not_affect_the_other_commits(table: Table) -> None:
     store, meddler = table.open()
     boundary = seen(store, PRODUCT)
     append(table.open()[0], ProductAdded("p1"))
@@ -480,7 +480,7 @@ def test_a_conflict_in_a_pack_leaves_the_others_alone(table: Table) -> None:
     assert len(whole_feed(store)) == 3
 
 
-def test_a_pack_takes_no_more_than_a_transaction_holds(table: Table) -> None:
+def test_a_pack_is_no_larger_than_a_transaction(table: Table) -> None:
     store, meddler = table.open()
     commits = [told(OrderPlaced(f"o{n}", f"c{n}"), Rebooted()) for n in range(70)]
 
@@ -495,7 +495,7 @@ def test_a_pack_takes_no_more_than_a_transaction_holds(table: Table) -> None:
 # ── numbers ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_refused_commit_gives_its_number_back_at_once(table: Table) -> None:
+def test_a_refused_commit_returns_its_number_at_once(table: Table) -> None:
     store, _ = table.open()
     boundary = seen(store, PRODUCT)
     append(table.open()[0], ProductAdded("p1"))
@@ -536,7 +536,7 @@ def test_an_idle_feed_costs_one_get(table: Table) -> None:
     assert positions(store.feed(after=last, limit=10).events) == [newer.last]
 
 
-def test_a_cursor_inside_a_transaction_goes_on_inside_it(store: DynamoStore) -> None:
+def test_a_cursor_inside_a_transaction_resumes_inside_it(store: DynamoStore) -> None:
     store.commit(*(told(*[Rebooted(str(n))] * 5) for n in range(3)))
     everything = positions(whole_feed(store))
 
@@ -569,7 +569,7 @@ def large(type_: type[Struct], tags: tuple[str, ...], size: int = BODY_BYTES_MAX
 
 
 @pytest.mark.req("CB-25")
-def test_a_commit_as_large_as_can_be_spills_and_is_read_back_whole(store: DynamoStore) -> None:
+def test_the_largest_commit_spills_and_is_read_back_whole(store: DynamoStore) -> None:
     big = [large(LabelsGiven, (f"label_id:{n % 2}", "note_id:n1")) for n in range(13)]
     small = LabelsGiven("n1", ("0",))
 
@@ -604,7 +604,7 @@ def test_a_slot_is_never_sent_in_more_parts_than_were_counted(
         assert len(slot_items(1, "0" * 32, [kept])) <= slots(sum(map(slot_bytes, commit.facts)))
 
 
-def test_what_no_transaction_can_hold_is_refused_before_it_is_sent(table: Table) -> None:
+def test_a_commit_too_large_for_a_transaction_is_refused_before_it_is_sent(table: Table) -> None:
     store, meddler = table.open()
     spilling = [large(Rebooted, ()) for _ in range(13)]
     rows = [put(item(str(n)), row()) for n in range(95)]
@@ -621,7 +621,7 @@ def test_what_no_transaction_can_hold_is_refused_before_it_is_sent(table: Table)
 # ── rows ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_absent_row_remembers_who_last_looked_and_is_swept_later(
+def test_an_absent_row_records_its_last_reader_and_is_removed_later(
     table: Table, store: DynamoStore
 ) -> None:
     made = land(store, told(writes=[put(item("a"), row(state="new"))]))
@@ -641,7 +641,7 @@ def test_an_absent_row_remembers_who_last_looked_and_is_swept_later(
     assert "expires" not in table.transport().get([row_place(item("a"))])[row_place(item("a"))]
 
 
-def test_a_row_that_changes_places_in_an_index_leaves_no_entry_behind(table: Table) -> None:
+def test_a_row_that_moves_in_an_index_leaves_no_old_entry(table: Table) -> None:
     store, meddler = table.open()
     version = land(store, told(writes=[put(item("a"), row(state="s1", owner="o"))])).first
     for state in ("s2", "s2", "s3"):
@@ -655,7 +655,7 @@ def test_a_row_that_changes_places_in_an_index_leaves_no_entry_behind(table: Tab
     assert [len(actions) for actions in meddler.sent] == [4, 6, 2, 6]
 
 
-def test_a_range_whose_rows_never_stand_still_is_unavailable_and_not_short(table: Table) -> None:
+def test_a_range_whose_rows_keep_changing_is_unavailable_and_not_short(table: Table) -> None:
     store, _ = table.open()
     land(store, told(writes=[put(item("a"), row(state="s1"))]))
     stray = ReplaceItem(entry_item(item("b"), "by_state", "s0"))  # as if its row kept changing
@@ -665,7 +665,7 @@ def test_a_range_whose_rows_never_stand_still_is_unavailable_and_not_short(table
         store.range("items", index="by_state", limit=10)
 
 
-def test_a_row_is_born_by_the_fact_that_its_write_names(store: DynamoStore) -> None:
+def test_a_new_row_carries_the_fact_that_its_write_names(store: DynamoStore) -> None:
     three = [Rebooted(str(number)) for number in range(3)]
     made = land(store, told(*three, writes=[Put(item("a"), row(), 0, fact=2, born=1)]))
     assert stored(store, item("a")).born == made.first + 1
@@ -700,7 +700,7 @@ class After(Struct, frozen=True):
 Before.__name__ = After.__name__ = "OrderMade"
 
 
-def test_a_type_whose_events_would_be_filed_otherwise_is_refused(table: Table) -> None:
+def test_a_type_whose_index_rule_changed_is_refused(table: Table) -> None:
     old, new = shop_of(Before), shop_of(After)
     table.open(new)[0].close()  # no event yet: the rule may change, and change back
     store, _ = table.open(old)
@@ -713,7 +713,7 @@ def test_a_type_whose_events_would_be_filed_otherwise_is_refused(table: Table) -
     table.open(old)[0].close()
 
 
-def test_a_table_of_others_is_refused(engine: str, dynamodb_url: str) -> None:
+def test_a_table_of_another_application_is_refused(engine: str, dynamodb_url: str) -> None:
     table = fresh_table(dynamodb_url)
     client = table.transport()._client
     client.delete_table(TableName=table.name)

@@ -101,7 +101,7 @@ def slot(table: Table, number: int) -> dict[str, Any]:
 
 @pytest.mark.req("CB-10")
 @pytest.mark.parametrize("code", sorted(CONTENDED))
-def test_f15_contention_at_any_action_is_waited_out(table: Table, code: str) -> None:
+def test_f15_retries_through_contention_at_any_action(table: Table, code: str) -> None:
     store, meddler = table.open()
     append(store, ProductAdded("p1"))
     land(store, everything(store))
@@ -169,7 +169,7 @@ def test_contention_without_end_is_unavailable_and_nothing_is_applied(table: Tab
     assert "void" in slot(table, 1)  # and no other commit has to wait for its number
 
 
-def test_a_read_waits_out_throttling_and_gives_up_in_the_end(table: Table) -> None:
+def test_a_read_retries_through_throttling_and_gives_up_in_the_end(table: Table) -> None:
     store, meddler = table.open()
     append(store, ProductAdded("p1"))
     meddler.plot("query", throttle, lose_answer, lose_request)
@@ -182,7 +182,7 @@ def test_a_read_waits_out_throttling_and_gives_up_in_the_end(table: Table) -> No
         store.read(PRODUCT)
 
 
-def test_a_service_that_says_no_is_refused_by_name(table: Table) -> None:
+def test_a_refusal_by_the_service_is_reported_by_name(table: Table) -> None:
     store, meddler = table.open()
     meddler.plot("transact", refuse("AccessDenied", 0, 1))
 
@@ -196,7 +196,7 @@ def test_a_service_that_says_no_is_refused_by_name(table: Table) -> None:
 # ── silence ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_settle_a_request_that_never_arrived_is_dead_and_sent_again(table: Table) -> None:
+def test_settling_finds_a_request_that_never_arrived_and_sends_it_again(table: Table) -> None:
     store, meddler = table.open()
     append(store, ProductAdded("p1"))
     meddler.plot("transact", lose_request)
@@ -209,7 +209,7 @@ def test_settle_a_request_that_never_arrived_is_dead_and_sent_again(table: Table
     assert len(whole_feed(store)) == 2
 
 
-def test_settle_a_request_whose_answer_was_lost_has_landed(table: Table) -> None:
+def test_settling_finds_that_a_request_with_a_lost_answer_committed(table: Table) -> None:
     store, meddler = table.open()
     append(store, ProductAdded("p1"))
     meddler.sent.clear()
@@ -222,7 +222,7 @@ def test_settle_a_request_whose_answer_was_lost_has_landed(table: Table) -> None
     assert len(whole_feed(store)) == 2
 
 
-def test_settle_a_slot_that_a_reader_closed_meanwhile_is_dead(table: Table) -> None:
+def test_settling_finds_that_a_reader_closed_the_slot(table: Table) -> None:
     store, meddler = table.open()
     meddler.plot("transact", lose_request)
     meddler.plot("put", first(lambda: table.transport().put_absent(void_slot(1))))
@@ -233,7 +233,7 @@ def test_settle_a_slot_that_a_reader_closed_meanwhile_is_dead(table: Table) -> N
     assert positions(whole_feed(store)) == [receipt.first]
 
 
-def test_settle_itself_survives_lost_answers_and_contention(table: Table) -> None:
+def test_settling_survives_lost_answers_and_contention(table: Table) -> None:
     store, meddler = table.open()
     meddler.plot("transact", lose_answer)
     meddler.plot("put", lose_request, throttle, lose_answer)
@@ -285,7 +285,7 @@ def test_without_settling_an_unkeyed_commit_would_happen_twice(
 # ── refusals ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_number_below_a_fence_is_taken_anew_without_deciding_again(table: Table) -> None:
+def test_a_number_below_a_fence_is_replaced_without_deciding_again(table: Table) -> None:
     ours, meddler = table.open()
     append(ours, ProductAdded("p1"))
     boundary = seen(ours, PRODUCT)
@@ -364,7 +364,7 @@ def test_a_refusal_that_cannot_be_explained_is_sent_again(table: Table) -> None:
 
 
 @pytest.mark.parametrize("looked_up", [True, False])
-def test_a_conflict_with_ones_own_earlier_copy_is_no_conflict(
+def test_a_conflict_with_an_earlier_copy_of_the_same_commit_is_not_reported(
     table: Table, monkeypatch: pytest.MonkeyPatch, looked_up: bool
 ) -> None:
     """The copy committed and its answer is lost. The second one conflicts, and the refusal does not
@@ -409,7 +409,7 @@ def test_a_number_taken_by_a_process_that_died_delays_the_feed_by_the_grace(tabl
     assert slot(table, 1)["void"] == 1
 
 
-def test_a_read_of_the_whole_log_waits_for_holes_and_skips_none(table: Table) -> None:
+def test_a_read_of_the_whole_log_waits_for_holes_and_skips_no_fact(table: Table) -> None:
     dying, meddler = table.open()
     meddler.plot("increment", die_after)
     with pytest.raises(Gone):
@@ -423,7 +423,7 @@ def test_a_read_of_the_whole_log_waits_for_holes_and_skips_none(table: Table) ->
     assert table.time() - start >= 2.0
 
 
-def test_a_reader_without_the_right_to_write_waits_for_others(table: Table) -> None:
+def test_a_reader_without_write_permission_waits_for_others(table: Table) -> None:
     table.transport().increment(COUNTER, COUNT_ATTRIBUTE, {ERA: None})  # by a process that died
     reader, meddler = table.open()
     append(table.open()[0], Rebooted())
@@ -442,7 +442,7 @@ def test_a_reader_without_the_right_to_write_waits_for_others(table: Table) -> N
     assert len(whole_feed(reader)) == 1
 
 
-def test_a_hole_in_a_storm_of_conflicts_holds_the_feed_and_nobody_else(table: Table) -> None:
+def test_a_hole_during_many_conflicts_delays_only_the_feed(table: Table) -> None:
     stalled, meddler = table.open()
     stores = [table.open()[0] for _ in range(3)]
     outcomes: list[Any] = []

@@ -80,7 +80,9 @@ class Curtain:
 
 @pytest.mark.req("CB-25")
 @pytest.mark.parametrize("query", [PRODUCT, BOTH], ids=["one index", "two indexes"])
-def test_whatever_of_a_transaction_shows_first_a_read_is_whole(engine: str, query: Query) -> None:
+def test_a_read_is_whole_whichever_part_of_a_transaction_appears_first(
+    engine: str, query: Query
+) -> None:
     """Entry before fence, fence before entry, and every other part of a transaction under way."""
     curtain = Curtain()
     append(curtain.store, ProductAdded("p1"), OrderPlaced("o1", "c1"))
@@ -105,7 +107,7 @@ def test_whatever_of_a_transaction_shows_first_a_read_is_whole(engine: str, quer
 
 
 @pytest.mark.req("CB-25")
-def test_a_count_short_by_one_is_read_again(engine: str) -> None:
+def test_an_index_that_is_one_entry_short_is_read_again(engine: str) -> None:
     curtain = Curtain()
     receipts = [append(curtain.store, ProductRenamed("p1", str(n))) for n in range(4)]
     place = ItemKey(index_partition("product_id:p1"), f"{receipts[1].first:016}")
@@ -127,7 +129,7 @@ def test_an_index_that_never_becomes_whole_is_unavailable_and_never_short(engine
         handle(curtain.table, CALM).read(PRODUCT)
 
 
-def test_events_above_the_fence_are_left_for_the_next_read(engine: str) -> None:
+def test_events_above_the_fence_are_returned_by_the_next_read(engine: str) -> None:
     """F8, F11: an event that appears before its fence was raised belongs to no boundary yet."""
     curtain = Curtain()
     first = append(curtain.store, ProductAdded("p1"))
@@ -264,7 +266,7 @@ SEEDS_MAX = 300
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_switched_off_is_found_by_the_checker(
+def test_the_checker_notices_a_rule_that_is_turned_off(
     engine: str, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     off = RULES[rule]

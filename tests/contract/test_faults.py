@@ -244,7 +244,7 @@ def test_f13_sets_that_would_be_equal_when_joined_stay_apart(store: Store, glue:
 
 
 @pytest.mark.req("CB-25")
-def test_f14_a_refusal_is_believed_only_while_its_read_still_holds(connect: Connect) -> None:
+def test_f14_a_refusal_counts_only_while_its_read_is_current(connect: Connect) -> None:
     ours, theirs = connect(), connect()
     page = ours.read(PRODUCT)
     assert page.events == ()  # "no such product", the answer would be
@@ -268,7 +268,7 @@ def test_f15_a_hot_tag_is_contended_but_loses_nothing(crowd: Crowd, store: Store
     assert len({receipt.last for receipt in receipts}) == 32
 
 
-def test_f16_many_tags_are_no_cliff(store: Store) -> None:
+def test_f16_a_commit_may_carry_many_tags(store: Store) -> None:
     labels = tuple(f"l{number:02}" for number in range(48))
     products = tuple(f"p{number:02}" for number in range(TAGS_MAX - 2))
     append(store, LabelsGiven("n1", labels))  # every tag an index: the log slot and 2 × 49 items
@@ -282,7 +282,9 @@ def test_f16_many_tags_are_no_cliff(store: Store) -> None:
 
 
 @pytest.mark.req("CB-17")
-def test_f17_a_condition_on_a_type_alone_lets_one_of_eight_pass(crowd: Crowd, store: Store) -> None:
+def test_f17_a_condition_on_a_type_alone_lets_one_of_eight_commit(
+    crowd: Crowd, store: Store
+) -> None:
     query = about(Announced)
 
     def announce(handle: Store, number: int) -> bool:

@@ -332,7 +332,7 @@ def test_refuses_bad_input_with_the_state_and_leaves_no_trace(fleet: InProcessFl
 
 
 @pytest.mark.req("RO-12")
-def test_opens_nothing_by_a_plan_that_has_a_host_twice(fleet: InProcessFleet) -> None:
+def test_refuses_to_open_a_plan_with_a_duplicate_host(fleet: InProcessFleet) -> None:
     plan = fleet.control_plane.promotions.plan("edge").plan
     twice = replace(plan.waves[1], hosts=("e1", *plan.waves[1].hosts))
     body, digest = encode_plan(replace(plan, waves=(plan.waves[0], twice)))

@@ -164,7 +164,7 @@ def demand_all_through(fleet: InProcessFleet, hosts: Sequence[str]) -> None:
 @pytest.mark.req("RO-11", "RO-3")
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 @pytest.mark.long
-def test_takes_every_report_of_32_writers_in_two_processes(
+def test_records_every_report_of_32_writers_in_two_processes(
     engine: str, fleet_stores: FleetStores, address: Address, processes: ProcessPoolExecutor
 ) -> None:
     fleet = InProcessFleet(fleet_stores.open())
@@ -207,7 +207,7 @@ class Squall(FaultyTransport):
 
 @pytest.mark.req("RO-11", "RO-3")
 @pytest.mark.parametrize("engine", ["dynamodb"])
-def test_takes_every_report_of_200_hosts_through_conflicts_and_throttling(
+def test_records_every_report_of_200_hosts_through_conflicts_and_throttling(
     engine: str, fleet_stores: FleetStores, address: Address
 ) -> None:
     fleet = InProcessFleet(fleet_stores.open())
@@ -325,7 +325,7 @@ def test_never_exceeds_a_budget_with_two_dispatchers_at_once(fleet_stores: Fleet
 
 
 @pytest.mark.req("RO-4")
-def test_lets_one_of_racing_promotions_win(fleet_stores: FleetStores) -> None:
+def test_one_of_several_racing_promotions_wins(fleet_stores: FleetStores) -> None:
     blobs = MemoryBlobs()
     squadrons = [
         InProcessFleet(fleet_stores.open(), blobs, f"s{number}") for number in range(RACERS)
@@ -499,7 +499,7 @@ def at_sea(fleet_stores: FleetStores) -> InProcessFleet:
 @pytest.mark.req("RO-11")
 @pytest.mark.parametrize("engine", ["sqlite", "postgres", "dynamodb"])
 @pytest.mark.long
-def test_leaves_all_of_a_report_or_nothing_wherever_its_server_dies(
+def test_records_all_of_a_report_or_nothing_wherever_its_server_dies(
     engine: str, fleet_stores: FleetStores, address: Address, processes: ProcessPoolExecutor
 ) -> None:
     fleet = at_sea(fleet_stores)
@@ -519,7 +519,7 @@ def test_leaves_all_of_a_report_or_nothing_wherever_its_server_dies(
 )
 @pytest.mark.parametrize("engine", ["sqlite"])
 @pytest.mark.long
-def test_the_deaths_find_a_server_that_answers_or_writes_in_two_steps(
+def test_crashes_expose_a_server_that_answers_or_writes_in_two_steps(
     engine: str,
     bug: str,
     sign: str,

@@ -203,7 +203,7 @@ def test_declares_the_class_of_every_table(
 
 
 @pytest.mark.req("RO-7")
-def test_lets_folds_alone_write_and_stamps_every_row_with_its_fact(
+def test_only_folds_write_and_every_row_is_stamped_with_its_fact(
     journey: InProcessFleet, fleet_stores: FleetStores, engine: str
 ) -> None:
     events = {event.position: event for event in journey.log()}
@@ -247,7 +247,7 @@ def _is_sqlite(fleet_stores: FleetStores) -> bool:
 
 
 @pytest.mark.req("RO-15", "RO-16")
-def test_shows_the_seeds_columns_with_the_positions_of_their_events(
+def test_shows_the_columns_of_the_seed_with_the_positions_of_their_events(
     journey: InProcessFleet, fleet_stores: FleetStores, engine: str
 ) -> None:
     transitions: dict[str, int] = {}
@@ -315,7 +315,7 @@ def _demand_columns(
     ],
     ids=str,
 )
-def test_refuses_a_stamp_that_is_none_or_whose_name_is_taken(stamps: dict[str, str]) -> None:
+def test_refuses_an_empty_stamp_or_one_whose_name_is_taken(stamps: dict[str, str]) -> None:
     with pytest.raises(InvalidDefinition, match="stamp"):
         altered(ROLLOUTS, stamps=stamps)
 
@@ -356,7 +356,7 @@ SEED_NOT_NULL = {"rollout_id", "channel", "target_ref", "state", "current_wave",
 
 
 @pytest.mark.req("RO-15")
-def test_has_the_columns_of_the_seed_that_are_never_null(
+def test_columns_that_the_seed_never_leaves_null_are_never_null(
     journey: InProcessFleet, fleet_stores: FleetStores, engine: str
 ) -> None:
     if engine == "sqlite":
@@ -377,7 +377,7 @@ SEED_KINDS = {"agent_event", "plan_action", "effect", "gate_decision", "rollout_
 
 
 @pytest.mark.req("RO-17")
-def test_keeps_a_log_that_nobody_changes_under_kinds_that_have_a_writer(
+def test_the_log_is_immutable_and_every_kind_has_one_writer(
     journey: InProcessFleet, fleet_stores: FleetStores, engine: str
 ) -> None:
     before = journey.log()
@@ -421,7 +421,7 @@ def test_keeps_a_log_that_nobody_changes_under_kinds_that_have_a_writer(
 
 
 @pytest.mark.req("RO-14", "RO-7")
-def test_rebuilds_any_view_from_the_log_also_from_an_empty_table(journey: InProcessFleet) -> None:
+def test_rebuilds_any_view_from_the_log_even_from_an_empty_table(journey: InProcessFleet) -> None:
     before = rows(journey.store)
     touched = [fold for fold in FOLDS.folds if rows(journey.store, fold.collection.name)]
     assert {*SEED_TABLES} & {fold.collection.name for fold in touched} == {
@@ -468,7 +468,7 @@ def test_finds_a_row_that_was_changed_added_or_removed_by_hand(journey: InProces
     assert seen(record) == []
 
 
-def test_a_rollout_that_waits_for_its_first_host_has_lost_nothing() -> None:
+def test_a_rollout_that_waits_for_its_first_host_shows_no_difference() -> None:
     fleet = InProcessFleet(MemoryStore(SCHEMA))
     enroll_fleet(fleet)
 
@@ -482,7 +482,7 @@ def test_a_rollout_that_waits_for_its_first_host_has_lost_nothing() -> None:
 
 
 @pytest.mark.req("RO-20")
-def test_a_start_makes_the_records_again_and_the_queue_is_refilled(
+def test_a_start_rebuilds_the_records_and_refills_the_queue(
     journey: InProcessFleet, fleet_stores: FleetStores
 ) -> None:
     before = rows(journey.store)
@@ -509,7 +509,7 @@ def test_a_start_makes_the_records_again_and_the_queue_is_refilled(
 
 
 @pytest.mark.req("RO-24")
-def test_tells_every_rollouts_history_from_an_export_of_the_log_alone(
+def test_reads_every_rollouts_history_from_an_export_of_the_log_alone(
     journey: InProcessFleet,
 ) -> None:
     shield = FactRedactor(SCHEMA.vocabulary)

@@ -52,7 +52,7 @@ def test_each_commit_of_a_group_is_atomic_on_its_own(store: Store) -> None:
     assert store.get(item("b"))[0] is not None
 
 
-def test_a_commit_of_a_group_sees_those_accepted_before_it(store: Store) -> None:
+def test_a_commit_of_a_group_is_checked_against_those_accepted_before_it(store: Store) -> None:
     boundary = seen(store, PRODUCT)
 
     first, second, third, fourth = store.commit(
@@ -71,7 +71,7 @@ def test_a_commit_of_a_group_sees_those_accepted_before_it(store: Store) -> None
     assert fourth.first > first.last
 
 
-def test_a_refused_commit_of_a_group_moves_nobody_after_it(store: Store) -> None:
+def test_a_refused_commit_of_a_group_does_not_affect_those_after_it(store: Store) -> None:
     stale = seen(store, CUSTOMER)
     append(store, OrderPlaced("o0", "c1"))
     boundary = seen(store, PRODUCT)
@@ -94,6 +94,6 @@ def test_a_group_keeps_its_order_in_the_log(store: Store) -> None:
     assert numbered == sorted(set(numbered)) == positions(whole_feed(store))
 
 
-def test_an_empty_group_is_answered_with_nothing(store: Store) -> None:
+def test_an_empty_group_returns_no_answers(store: Store) -> None:
     assert store.commit() == ()
     assert store.read(ALL).events == ()

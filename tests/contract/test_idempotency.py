@@ -42,7 +42,7 @@ def request(store: Store, once: CommitKey = ONCE) -> Commit:
     )
 
 
-def test_a_lost_answer_is_given_again(connect: Connect) -> None:
+def test_a_repeat_returns_a_lost_answer(connect: Connect) -> None:
     ours, theirs = connect(), connect()
     commit = request(ours)
     lost = land(ours, commit)
@@ -55,7 +55,9 @@ def test_a_lost_answer_is_given_again(connect: Connect) -> None:
     assert stored(ours, item("a")).version == lost.last
 
 
-def test_a_repeat_is_known_by_its_key_although_it_would_decide_otherwise_now(store: Store) -> None:
+def test_a_repeat_is_recognized_by_its_key_although_it_would_decide_differently_now(
+    store: Store,
+) -> None:
     first = land(store, request(store))
     moved = append(store, ProductRenamed("p1"))
 
@@ -74,7 +76,7 @@ def test_a_repeat_is_known_by_its_key_although_it_would_decide_otherwise_now(sto
     assert len(whole_feed(store)) == 2
 
 
-def test_a_repeat_is_answered_also_when_its_boundary_fails_now(store: Store) -> None:
+def test_a_repeat_is_answered_even_if_its_boundary_fails_now(store: Store) -> None:
     boundary = seen(store, PRODUCT)
     first = land(store, told(ProductAdded("p1"), on=[boundary], once=ONCE))
     append(store, ProductRenamed("p1"))
@@ -113,7 +115,7 @@ def test_a_refused_commit_leaves_its_key_free(store: Store) -> None:
     assert not receipt.replayed
 
 
-def test_tells_what_became_of_a_key(connect: Connect) -> None:
+def test_returns_the_receipt_of_a_key(connect: Connect) -> None:
     ours, theirs = connect(), connect()
     assert ours.receipt(ONCE.key) is None
 
@@ -131,7 +133,7 @@ def test_a_commit_without_facts_has_a_receipt_too(store: Store) -> None:
     assert store.receipt("k") == replace(receipt, replayed=True)
 
 
-def test_a_key_twice_in_one_group_is_applied_once(store: Store) -> None:
+def test_a_key_used_twice_in_one_group_is_applied_once(store: Store) -> None:
     commit = told(ProductAdded("p1"), once=ONCE)
     other = told(ProductAdded("p1"), once=CommitKey(ONCE.key, b"other"))
 
@@ -148,7 +150,7 @@ def test_a_key_twice_in_one_group_is_applied_once(store: Store) -> None:
     [timedelta(days=31), timedelta(days=-20_000), timedelta(days=400_000)],
     ids=["a clock a month ahead", "an import of old facts", "a clock that is broken"],
 )
-def test_a_key_is_kept_whatever_time_other_commits_carry(
+def test_a_key_is_kept_whatever_the_times_of_other_commits(
     connect: Connect, away: timedelta, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidegate.engines.postgres.writer.COLLECT_EVERY", 1)

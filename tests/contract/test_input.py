@@ -293,7 +293,7 @@ def test_names_what_is_wrong_with_a_commit_and_writes_nothing(steady: Store, nam
     assert isinstance(conflict, TidegateError), "the store still answers"
 
 
-def test_bad_commits_of_a_group_leave_the_others_alone(store: Store) -> None:
+def test_bad_commits_of_a_group_do_not_affect_the_others(store: Store) -> None:
     first, *bad, last = store.commit(
         told(ProductAdded("p1")), *(build() for build, _ in BAD.values()), told(ProductAdded("p2"))
     )
@@ -307,7 +307,7 @@ def test_bad_commits_of_a_group_leave_the_others_alone(store: Store) -> None:
 @pytest.mark.parametrize(
     "query", [ALL, about(Rebooted), Query((*PRODUCT.clauses, clause()))], ids=str
 )
-def test_a_made_up_boundary_over_what_has_no_index_is_refused(store: Store, query: Query) -> None:
+def test_refuses_an_invented_boundary_without_an_index(store: Store, query: Query) -> None:
     """It would pass unchecked: no engine can tell whether it moved."""
     first, bad, last = store.commit(
         told(ProductAdded("p1")), bounded(query, 0), told(ProductAdded("p2"))
@@ -368,7 +368,7 @@ def test_names_what_is_wrong_with_a_guard(steady: Store) -> None:
     ],
     ids=lambda value: str(value).encode("ascii", "backslashreplace").decode(),
 )
-def test_a_fact_without_a_portable_form_is_never_made(
+def test_refuses_to_build_a_fact_without_a_portable_form(
     steady: Store, value: ProductAdded, words: str
 ) -> None:
     before = whole_feed(steady)
@@ -417,7 +417,7 @@ def test_tag_values_may_hold_anything_printable_and_stay_distinct(store: Store) 
         assert values(store.read(query).events) == [ProductAdded(value, str(number))]
 
 
-def test_a_boundary_on_an_odd_tag_guards_it_and_no_other(store: Store) -> None:
+def test_a_boundary_on_an_unusual_tag_guards_only_that_tag(store: Store) -> None:
     boundaries = {
         value: seen(store, about(ProductAdded, tags=f"product_id:{value}")) for value in ODD
     }
@@ -429,7 +429,7 @@ def test_a_boundary_on_an_odd_tag_guards_it_and_no_other(store: Store) -> None:
         assert isinstance(outcome, BoundaryMoved) == (value in ("a:b", "a/b", "é", "*")), value
 
 
-def test_pairs_of_odd_tags_stay_distinct(store: Store) -> None:
+def test_pairs_of_unusual_tags_stay_distinct(store: Store) -> None:
     pairs = [(left, right) for left in ODD[:9] for right in ("x", left + "x", "a:b")]
     for product, order in pairs:
         append(store, DemandRecorded(product, order))

@@ -170,9 +170,7 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("step", [-1, 0])
-def test_takes_what_is_within_the_limit_and_gives_it_back(
-    store: Store, name: str, step: int
-) -> None:
+def test_stores_what_is_within_the_limit_and_returns_it(store: Store, name: str, step: int) -> None:
     _, limit, build = CASES[name]
     commit = build(limit + step)
 
@@ -191,7 +189,7 @@ def test_takes_what_is_within_the_limit_and_gives_it_back(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_names_the_limit_that_was_passed_and_writes_nothing(steady: Store, name: str) -> None:
+def test_names_the_limit_that_was_exceeded_and_writes_nothing(steady: Store, name: str) -> None:
     limit, allowed, build = CASES[name]
     commit = build(allowed + 1)
     before = whole_feed(steady)
@@ -206,7 +204,7 @@ def test_names_the_limit_that_was_passed_and_writes_nothing(steady: Store, name:
         assert steady.receipt(commit.once.key) is None
 
 
-def test_commits_beyond_a_limit_leave_the_others_of_their_group_alone(store: Store) -> None:
+def test_commits_beyond_a_limit_do_not_affect_the_others_of_their_group(store: Store) -> None:
     beyond = [build(allowed + 1) for _, allowed, build in CASES.values()]
 
     first, *refused, last = store.commit(told(Rebooted("1")), *beyond, told(Rebooted("2")))
@@ -217,7 +215,7 @@ def test_commits_beyond_a_limit_leave_the_others_of_their_group_alone(store: Sto
     assert values(whole_feed(store)) == [Rebooted("1"), Rebooted("2")]
 
 
-def test_a_type_has_a_longest_name(store: Store) -> None:
+def test_the_name_of_a_type_has_a_maximum_length(store: Store) -> None:
     append(store, LONGEST("t1"))
     with pytest.raises(LimitExceeded, match="bytes of a fact's type: found 129, allowed 128"):
         append(store, TOO_LONG("t1"))
@@ -274,7 +272,7 @@ COSTS: dict[str, tuple[Callable[[int], Commit], int]] = {
 
 
 @pytest.mark.parametrize("name", COSTS)
-def test_a_commit_of_cost_100_is_taken_by_every_engine(store: Store, name: str) -> None:
+def test_every_engine_accepts_a_commit_of_cost_100(store: Store, name: str) -> None:
     build, base = COSTS[name]
     largest = build(COST_MAX - base)
     assert SCHEMA.cost(largest) == COST_MAX
@@ -288,7 +286,7 @@ def test_a_commit_of_cost_100_is_taken_by_every_engine(store: Store, name: str) 
 
 
 @pytest.mark.parametrize("step", [-1, 0, 1])
-def test_counts_each_begun_slot_of_facts(store: Store, step: int) -> None:
+def test_counts_each_partial_slot_of_facts(store: Store, step: int) -> None:
     commit = slotful(SLOT_BYTES + step)
 
     assert SCHEMA.cost(commit) == (1 if step < 0 else 2)
@@ -332,7 +330,7 @@ def test_a_store_refuses_what_costs_more_than_its_packs(steady: Store) -> None:
     assert steady.range("notes", limit=1) == ()
 
 
-def test_a_commit_names_at_most_so_many_rows(steady: Store) -> None:
+def test_limits_the_rows_of_a_commit(steady: Store) -> None:
     with pytest.raises(LimitExceeded, match=f"writes of a commit: found {WRITES_MAX + 1}"):
         land(steady, rows(WRITES_MAX + 1))
 

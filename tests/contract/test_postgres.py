@@ -123,7 +123,7 @@ def test_history_cannot_be_changed_below_our_code(
     assert positions(store.read(about(tags="order_id:o1")).events) == [2]
 
 
-def test_a_fact_of_a_kind_that_nobody_declared_cannot_be_added_below_our_code(
+def test_a_fact_of_an_undeclared_kind_cannot_be_added_below_our_code(
     store: PostgresStore, raw: psycopg.Connection[Any]
 ) -> None:
     append(store, ProductAdded("p1"))
@@ -140,7 +140,7 @@ class Delivered(Struct, frozen=True):
     stock: Annotated[str, Partition()]
 
 
-def test_the_kinds_of_two_programs_are_both_allowed(connect: Open) -> None:
+def test_allows_the_kinds_of_two_programs(connect: Open) -> None:
     append(connect(), ProductAdded("p1"))
     other = Schema(Vocabulary(facts("warehouse", Delivered)))
 
@@ -184,7 +184,7 @@ def test_a_folded_row_must_carry_the_position_of_a_fact(
     raw.execute(insert, (1, 1, '{"state":"open"}'))
 
 
-def test_a_commit_that_the_database_refuses_does_not_take_its_neighbours_along(
+def test_a_commit_that_the_database_refuses_does_not_affect_its_neighbours(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # longer than an index of PostgreSQL can hold, and incompressible; our own limit is lower
@@ -238,7 +238,7 @@ def test_refuses_what_it_cannot_serve(
         connect()
 
 
-def test_says_what_an_acknowledged_commit_is_worth(store: PostgresStore) -> None:
+def test_reports_the_durability_of_an_acknowledged_commit(store: PostgresStore) -> None:
     found = {setting.name: setting for setting in store.durability}
 
     assert set(found) >= {"fsync", "synchronous_commit", "full_page_writes"}
@@ -293,7 +293,7 @@ def enter(known: Vocabulary, room: str, visitor: str) -> Any:
     return known.fact(known.types["Entered"].struct(room, visitor))
 
 
-def test_a_type_that_is_indexed_otherwise_is_indexed_again(connect: Open) -> None:
+def test_a_type_whose_index_rule_changed_is_indexed_again(connect: Open) -> None:
     plain, cross = vocabulary(cross=False), vocabulary(cross=True)
     older = connect(Schema(plain))
     land(older, told(enter(plain, "r1", "v1"), enter(plain, "r2", "v1")))
@@ -311,7 +311,7 @@ def test_a_type_that_is_indexed_otherwise_is_indexed_again(connect: Open) -> Non
         land(newer, told(enter(cross, "r4", "v1"), on=[boundary]))
 
 
-def test_a_type_that_only_a_newer_program_knows_disturbs_no_older_one(connect: Open) -> None:
+def test_a_type_of_a_newer_program_does_not_disturb_an_older_one(connect: Open) -> None:
     few, many = vocabulary(cross=True), vocabulary(cross=True, more=True)
     older = connect(Schema(few))
     newer = connect(Schema(many))
@@ -380,7 +380,7 @@ RANGES = {
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("what", RANGES)
-def test_a_range_is_a_walk_along_one_index(postgres_url: str, namespace: str, what: str) -> None:
+def test_a_range_scans_one_index(postgres_url: str, namespace: str, what: str) -> None:
     (index, prefix, after), used, condition = RANGES[what]
     for descending in (False, True):
         statement = queries.range_of(ITEMS, index, prefix, after, 10, descending=descending)
@@ -419,7 +419,7 @@ def test_an_old_snapshot_elsewhere_does_not_slow_the_head(
 # ── the writer ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_of_eight_that_wait_for_the_lock_one_passes(
+def test_one_of_eight_writers_that_wait_for_the_lock_gets_it(
     connect: Open, raw: psycopg.Connection[Any], namespace: str
 ) -> None:
     handles = [connect() for _ in range(8)]
@@ -445,7 +445,7 @@ def test_of_eight_that_wait_for_the_lock_one_passes(
 
 
 @pytest.mark.parametrize("foreign", [1, writer.FOREIGN_MAX - 1, writer.FOREIGN_MAX, 700])
-def test_a_writer_notices_what_others_wrote_however_much(connect: Open, foreign: int) -> None:
+def test_a_writer_notices_any_amount_of_commits_by_others(connect: Open, foreign: int) -> None:
     ours, theirs = connect(), connect()
     query = about(ProductAdded, ProductRenamed, tags="product_id:p1")
     append(ours, ProductAdded("p1"))
@@ -463,7 +463,7 @@ def test_a_writer_notices_what_others_wrote_however_much(connect: Open, foreign:
         land(theirs, told(ProductAdded("p2"), on=[unmoved]))
 
 
-def test_a_boundary_older_than_the_writers_memory_is_looked_up(
+def test_a_boundary_older_than_the_writers_cache_is_looked_up(
     connect: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidegate.engines.postgres.log_tail.PAIRS_MAX", 3)
@@ -492,7 +492,7 @@ def products(prefix: str, count: int) -> list[ProductAdded]:
 
 
 @pytest.mark.parametrize("foreign", [1, 4, 9, writer.FOREIGN_MAX - 1, writer.FOREIGN_MAX])
-def test_one_creation_wins_though_the_memory_rotates_as_it_catches_up(
+def test_one_creation_wins_although_the_cache_rotates_while_it_catches_up(
     connect: Open, monkeypatch: pytest.MonkeyPatch, foreign: int
 ) -> None:
     monkeypatch.setattr(RECENT, 3)
@@ -509,7 +509,7 @@ def test_one_creation_wins_though_the_memory_rotates_as_it_catches_up(
     assert len(ours.read(about(ProductAdded, tags="product_id:p")).events) == 1
 
 
-def test_one_creation_wins_wherever_the_memory_was_rotated(
+def test_one_creation_wins_wherever_the_cache_was_rotated(
     connect: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All boundaries of a log in one group, each older, as old, or younger than either floor."""
@@ -534,7 +534,7 @@ def test_one_creation_wins_wherever_the_memory_was_rotated(
     assert [type(answer) for answer in landed] == [Receipt] * len(names)
 
 
-def test_one_creation_wins_though_the_session_was_lost_meanwhile(
+def test_one_creation_wins_although_the_session_was_lost_meanwhile(
     connect: Open, raw: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RECENT, 3)
@@ -552,7 +552,7 @@ def test_one_creation_wins_though_the_session_was_lost_meanwhile(
         land(ours, told(ProductAdded("p"), on=[unseen]))
 
 
-def test_tells_the_schemas_listeners_the_new_head(
+def test_notifies_the_listeners_of_a_schema_of_the_new_head(
     store: PostgresStore, raw: psycopg.Connection[Any], namespace: str
 ) -> None:
     raw.execute(f"LISTEN {namespace}")
@@ -563,7 +563,7 @@ def test_tells_the_schemas_listeners_the_new_head(
     assert (heard.channel, heard.payload) == (namespace, str(last))
 
 
-def test_old_keys_are_collected_and_young_ones_kept(
+def test_deletes_old_keys_and_keeps_young_ones(
     postgres_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the time while the log is open counts, in any process."""
@@ -603,7 +603,7 @@ def test_more_threads_than_sessions_share_a_handle(store: PostgresStore) -> None
         assert list(pool.map(use, range(200))) == list(range(200))
 
 
-def test_a_closed_store_says_so(connect: Open) -> None:
+def test_a_closed_store_refuses_calls(connect: Open) -> None:
     store = connect()
     store.close()
 

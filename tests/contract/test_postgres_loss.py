@@ -86,7 +86,7 @@ def test_a_commit_whose_answer_was_lost_is_found_and_acknowledged(
         assert append(store, Rebooted()).first == 2
 
 
-def test_a_commit_that_never_arrived_is_said_not_to_be_applied(
+def test_a_commit_that_never_arrived_is_reported_as_not_applied(
     wire: PostgresProxy, direct: PostgresStore, namespace: str
 ) -> None:
     with closing(PostgresStore(wire.url, SCHEMA, namespace)) as store:
@@ -100,7 +100,7 @@ def test_a_commit_that_never_arrived_is_said_not_to_be_applied(
         assert land(store, keyed(1)).first == 1
 
 
-def test_a_commit_that_nobody_can_be_asked_about_is_unknown(
+def test_a_commit_that_cannot_be_looked_up_has_an_unknown_outcome(
     wire: PostgresProxy, direct: PostgresStore, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "OUTCOME_SECONDS_MAX", 0.2)
@@ -138,9 +138,7 @@ def end_sessions(postgres_url: str, namespace: str) -> int:
     return len(found)
 
 
-def test_idle_sessions_that_were_ended_are_replaced_unnoticed(
-    postgres_url: str, namespace: str
-) -> None:
+def test_replaces_ended_idle_sessions_without_an_error(postgres_url: str, namespace: str) -> None:
     url = f"{postgres_url}&application_name={namespace}"
     with closing(PostgresStore(url, SCHEMA, namespace)) as store:
         append(store, Rebooted())
@@ -151,7 +149,7 @@ def test_idle_sessions_that_were_ended_are_replaced_unnoticed(
         assert len(store.read(ALL).events) == 2
 
 
-def test_sessions_ended_under_load_lose_and_double_nothing(
+def test_ending_sessions_under_load_loses_and_duplicates_nothing(
     postgres_url: str, namespace: str
 ) -> None:
     url = f"{postgres_url}&application_name={namespace}"
@@ -226,7 +224,7 @@ def test_a_writer_that_stalls_with_the_lock_loses_it(
 
 
 @pytest.mark.long
-def test_a_server_that_is_away_is_unavailable_and_comes_back(
+def test_a_server_that_stops_is_unavailable_until_it_is_back(
     namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(postgres.URL_VARIABLE, raising=False)

@@ -94,7 +94,7 @@ def test_exactly_one_of_many_first_writers_wins_over_processes(
 
 
 @pytest.mark.req("CB-1", "CB-13")
-def test_of_decisions_that_all_read_before_any_wrote_exactly_one_lands(
+def test_one_of_several_decisions_that_all_read_before_any_wrote_commits(
     connect: Connect, rounds: int
 ) -> None:
     handles = [connect() for _ in range(4)]
@@ -171,7 +171,7 @@ def test_write_skew_is_impossible(
 
 
 @pytest.mark.req("CB-12", "CB-22")
-def test_decisions_that_share_nothing_all_land_at_once(crowd: Crowd, store: Store) -> None:
+def test_decisions_that_share_nothing_all_commit_at_once(crowd: Crowd, store: Store) -> None:
     def decide(handle: Store, number: int) -> int:
         for turn in range(3):
             query = about(OrderPlaced, tags=f"customer_id:c{number}")
@@ -196,7 +196,7 @@ def test_a_row_loses_no_update(crowd: Crowd, store: Store, engine: str, where: s
     assert len(whole_feed(store)) == times * writers
 
 
-def test_one_request_sent_by_many_at_once_is_applied_once(crowd: Crowd, store: Store) -> None:
+def test_a_request_sent_many_times_at_once_is_applied_once(crowd: Crowd, store: Store) -> None:
     once = CommitKey("the request", b"digest", b"answer")
 
     def send(handle: Store, number: int) -> Receipt:
@@ -298,7 +298,7 @@ def test_every_feed_is_complete_and_in_order_while_threads_write(
     prove_complete(readers[1], second, acked)
 
 
-def test_writers_that_die_between_read_and_commit_hold_up_nobody(
+def test_writers_that_die_between_read_and_commit_delay_no_other_writer(
     connect: Connect, rounds: int
 ) -> None:
     reader = connect()

@@ -106,7 +106,7 @@ def history(steady: Store) -> list[int]:
 
 @pytest.mark.req("CB-2", "CB-17", "CB-25")
 @pytest.mark.parametrize("name", FOUND)
-def test_reads_as_the_public_specification_says(
+def test_reads_as_the_public_specification_requires(
     steady: Store, history: list[int], name: str
 ) -> None:
     query, found = FOUND[name]
@@ -135,7 +135,7 @@ def test_pages_by_position_and_limit(steady: Store, history: list[int], name: st
         assert pages == wanted
 
 
-def test_has_no_boundary_only_when_the_limit_cut_the_page(
+def test_lacks_a_boundary_only_when_the_limit_cut_the_page(
     steady: Store, history: list[int]
 ) -> None:
     query = about(OrderPlaced, tags="customer_id:c1")
@@ -160,7 +160,7 @@ def test_has_no_boundary_only_when_the_limit_cut_the_page(
     ],
     ids=str,
 )
-def test_refuses_to_guard_what_no_index_covers(steady: Store, query: Query) -> None:
+def test_refuses_to_guard_a_query_that_no_index_covers(steady: Store, query: Query) -> None:
     page = steady.read(query)
 
     assert not page.has_boundary
@@ -215,7 +215,7 @@ def test_a_type_in_global_order_is_a_condition_without_tags(store: Store) -> Non
 
 
 @pytest.mark.req("CB-25")
-def test_reads_what_any_handle_committed_at_once(connect: Connect, rounds: int) -> None:
+def test_reads_commits_of_any_handle_at_once(connect: Connect, rounds: int) -> None:
     writer, reader = connect(), connect()
     queries = (
         about(OrderPlaced, tags="customer_id:c1"),

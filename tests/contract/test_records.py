@@ -47,7 +47,7 @@ def test_a_row_is_absent_until_it_is_put(store: Store) -> None:
     assert store.get(A, B) == (None, Record(B, version, version, row(name="here")))
 
 
-def test_a_commit_without_facts_takes_one_number_and_no_place_in_the_feed(store: Store) -> None:
+def test_a_commit_without_facts_takes_one_number_and_is_not_in_the_feed(store: Store) -> None:
     before = append(store, Rebooted("1"))
     version = write(store, put(A, row()), put(B, row()))
     after = append(store, Rebooted("2"))
@@ -82,7 +82,7 @@ def test_keeps_the_position_that_created_a_row(store: Store) -> None:
     assert stored(store, A) == Record(A, third, born, row(name="3"))
 
 
-def test_a_row_made_and_changed_in_one_commit_is_born_by_the_first_of_its_facts(
+def test_a_row_created_and_changed_in_one_commit_is_stamped_by_the_first_fact(
     store: Store,
 ) -> None:
     facts = (Rebooted(), ProductAdded("p1"), ProductAdded("p2"))
@@ -95,7 +95,9 @@ def test_a_row_made_and_changed_in_one_commit_is_born_by_the_first_of_its_facts(
     assert stored(store, A) == Record(A, remade.first + 2, remade.first, row(name="2"))
 
 
-def test_gets_rows_in_the_order_asked_and_a_row_twice_if_asked_twice(store: Store) -> None:
+def test_returns_rows_in_the_order_requested_and_a_row_twice_if_requested_twice(
+    store: Store,
+) -> None:
     write(store, put(A, row(name="a")), put(B, row(name="b")))
     a, b = stored(store, A), stored(store, B)
 
@@ -186,7 +188,7 @@ def test_deletes_a_row_at_its_version_only(store: Store) -> None:
     assert refusal.value.facts["found"] == ABSENT
 
 
-def test_never_reuses_a_version_so_a_late_holder_stays_out(store: Store) -> None:
+def test_never_reuses_a_version_so_a_late_holder_is_refused(store: Store) -> None:
     alice = write(store, put(A, row(name="alice")))
     write(store, Delete(A, expect=alice))
     bob = write(store, put(A, row(name="bob")))
@@ -199,7 +201,7 @@ def test_never_reuses_a_version_so_a_late_holder_stays_out(store: Store) -> None
     assert stored(store, A).data == row(name="bob")
 
 
-def test_a_check_demands_a_version_and_changes_nothing(store: Store) -> None:
+def test_a_check_requires_a_version_and_changes_nothing(store: Store) -> None:
     version = write(store, put(A, row(name="1")))
     before = stored(store, A)
 
@@ -228,7 +230,7 @@ def test_refuses_to_name_a_row_twice(store: Store, second: Write) -> None:
 
 
 @pytest.mark.req("PB-10")
-def test_writes_several_rows_or_none(store: Store) -> None:
+def test_writes_all_of_several_rows_or_none(store: Store) -> None:
     lock = write(store, put(B, row(name="lock")))
 
     with pytest.raises(VersionConflict):
@@ -249,7 +251,7 @@ def test_rows_of_two_collections_with_one_id_are_two_rows(store: Store) -> None:
     assert stored(store, A).data == row(name="item")
 
 
-def test_gives_back_the_bytes_that_were_put(store: Store) -> None:
+def test_returns_the_bytes_that_were_put(store: Store) -> None:
     texts = ("", "ünïcode 😀", "quotes ' \" \\ `", "new\nline\ttab", "%_*?[", "\u2028\u2029", "0")
     notes = {Key("notes", f"n{n}"): codec.encode(Note(text)) for n, text in enumerate(texts)}
     write(store, *(put(key, data) for key, data in notes.items()))

@@ -152,7 +152,7 @@ def refused(control: Control, command: Struct, error: type[TidegateError]) -> Ti
 
 
 @pytest.mark.req("RS-4")
-def test_keeps_one_actual_row_and_write_once_rows_beside_it(control: Control) -> None:
+def test_keeps_one_actual_row_and_write_once_history_rows(control: Control) -> None:
     """ "PK = RELEASE#service-a, SK = ACTUAL", EVENT#…, EVIDENCE#…, OUTBOX#…"""
     tell(
         control,
@@ -183,7 +183,7 @@ def test_keeps_one_actual_row_and_write_once_rows_beside_it(control: Control) ->
 
 @pytest.mark.req("RS-4", "RS-14")
 @pytest.mark.parametrize("collection", [item.name for item in (ACTUAL, EVENTS, EVIDENCE, COMMANDS)])
-def test_lets_no_generic_or_raw_call_reach_its_rows(control: Control, collection: str) -> None:
+def test_no_generic_or_raw_call_may_change_its_rows(control: Control, collection: str) -> None:
     tell(control, register(), manifest("sha256:none"))
     records = Records(control.store, lambda: T0)
     (record, *_) = control.store.range(collection, limit=1)
@@ -216,7 +216,7 @@ def test_lets_no_generic_or_raw_call_reach_its_rows(control: Control, collection
 
 
 @pytest.mark.req("RS-14")
-def test_takes_no_free_text_on_actual_by_any_verb(control: Control) -> None:
+def test_no_verb_accepts_free_text_on_actual(control: Control) -> None:
     """ "Free-form notes are not deploy authority." """
     refused(control, register(authority={**operator("rel_001"), "notes": "x"}), InvalidInput)
     tell(control, register())
@@ -274,7 +274,7 @@ def test_changes_state_event_and_outbox_in_one_commit(control: Control) -> None:
 
 
 @pytest.mark.req("RS-5")
-def test_counts_versions_from_0_and_demands_the_current_one(control: Control) -> None:
+def test_counts_versions_from_0_and_requires_the_current_one(control: Control) -> None:
     tell(control, register())
     assert current(control).version == 0
 
@@ -290,7 +290,7 @@ def test_counts_versions_from_0_and_demands_the_current_one(control: Control) ->
 
 
 @pytest.mark.req("RS-5")
-def test_tells_a_used_command_id_from_a_stale_version(control: Control) -> None:
+def test_distinguishes_a_used_command_id_from_a_stale_version(control: Control) -> None:
     tell(control, register(), transition("rel_002", 0, "c1"))
 
     used = refused(control, transition("rel_001", 1, "c1"), DuplicateEvent)
@@ -300,7 +300,7 @@ def test_tells_a_used_command_id_from_a_stale_version(control: Control) -> None:
 
 
 @pytest.mark.req("RS-5")
-def test_answers_a_repeat_with_what_its_first_copy_did(control: Control) -> None:
+def test_answers_a_repeat_with_the_result_of_the_first_call(control: Control) -> None:
     command = transition("rel_002", 0, "c1", operations=("dns",))
     tell(control, register(), command, transition("rel_001", 1, "c2"))
     before = rows(control.store), said(control)
@@ -379,7 +379,7 @@ def test_refuses_documents_with_any_one_rule_broken(control: Control) -> None:
 
 
 @pytest.mark.req("RS-6", "RS-15")
-def test_lets_no_generated_document_that_breaks_a_rule_reach_an_actual_row(
+def test_no_generated_document_that_breaks_a_rule_reaches_an_actual_row(
     control: Control,
 ) -> None:
     digest = digest_of("rel_002")
@@ -410,7 +410,7 @@ def test_lets_no_generated_document_that_breaks_a_rule_reach_an_actual_row(
 
 
 @pytest.mark.req("RS-7")
-def test_refuses_ambiguous_evidence_on_the_row_and_keeps_it_beside(control: Control) -> None:
+def test_refuses_ambiguous_evidence_on_the_row_and_keeps_it_as_evidence(control: Control) -> None:
     """ "If import evidence is ambiguous, preserve it as immutable evidence/event rows." """
     tell(control, register())
     entry = ACCEPTED["provenance"]["evidence"][0]
@@ -448,7 +448,7 @@ def test_refuses_ambiguous_evidence_on_the_row_and_keeps_it_beside(control: Cont
 
 
 @pytest.mark.req("RS-17")
-def test_lets_a_manifest_become_authority_only_if_it_matches_one_release(control: Control) -> None:
+def test_a_manifest_becomes_authoritative_only_if_it_matches_one_release(control: Control) -> None:
     tell(control, register())
     twin = OfferRelease("rel_009", digest_of("rel_001"))
     control.execute(offer_release, twin)
@@ -481,7 +481,7 @@ def test_lets_a_manifest_become_authority_only_if_it_matches_one_release(control
 
 
 @pytest.mark.req("RS-16")
-def test_answers_what_is_current_and_what_happened_in_order(control: Control) -> None:
+def test_returns_the_current_state_and_the_history_in_order(control: Control) -> None:
     tell(
         control,
         register(),
@@ -568,7 +568,7 @@ def raced(
 
 
 @pytest.mark.req("RS-5")
-def test_lets_one_of_racing_transitions_win(
+def test_one_of_several_racing_transitions_wins(
     control: Control, address: Address | None, request: pytest.FixtureRequest
 ) -> None:
     tell(control, register())
@@ -583,7 +583,7 @@ def test_lets_one_of_racing_transitions_win(
 
 
 @pytest.mark.req("RS-5")
-def test_executes_a_command_once_however_many_send_it(
+def test_executes_a_command_once_when_many_send_it(
     control: Control, address: Address | None, request: pytest.FixtureRequest
 ) -> None:
     tell(control, register())
@@ -626,7 +626,7 @@ CRASHING = transition("rel_002", 0, "c1", operations=("dns",))
 @pytest.mark.req("RS-5")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.long
-def test_leaves_all_or_nothing_where_a_process_dies_in_a_transition(
+def test_writes_all_or_nothing_when_a_process_dies_in_a_transition(
     control: Control, address: Address | None, when: str
 ) -> None:
     tell(control, register())

@@ -125,7 +125,7 @@ def wal_size(path: str) -> int:
     return os.stat(f"{path}-wal").st_size
 
 
-def test_the_wal_has_room_so_that_few_flushes_grow_it(path: str, open_store: Open) -> None:
+def test_preallocates_the_wal_so_that_few_flushes_grow_it(path: str, open_store: Open) -> None:
     # Neither overwrites the other's commits with its padding.
     handles = [open_store(), open_store()]
     for handle in handles:
@@ -139,7 +139,7 @@ def test_the_wal_has_room_so_that_few_flushes_grow_it(path: str, open_store: Ope
     assert sizes[-1] >= connection.WAL_ROOM_MIN
 
 
-def test_room_is_made_up_to_where_the_wal_begins_anew(
+def test_preallocates_up_to_the_size_at_which_the_wal_restarts(
     path: str, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = wal_size(path)
@@ -151,7 +151,7 @@ def test_room_is_made_up_to_where_the_wal_begins_anew(
     assert before < wal_size(path) < before + connection.WAL_ROOM_MIN
 
 
-def test_no_room_is_made_where_one_flush_would_take_most_of_it(
+def test_preallocates_nothing_when_one_flush_would_use_most_of_it(
     path: str, store: SqliteStore
 ) -> None:
     sizes = [wal_size(path)]
@@ -163,7 +163,7 @@ def test_no_room_is_made_where_one_flush_would_take_most_of_it(
     assert max(growths) < 2 * min(growths), "each commit grew it by what it wrote"
 
 
-def test_nothing_is_lost_or_made_up_behind_the_room_when_all_processes_die(
+def test_loses_and_invents_nothing_in_the_preallocated_space_when_all_processes_die(
     path: str, store: SqliteStore, tmp_path: Path
 ) -> None:
     for number in range(5):
@@ -180,7 +180,7 @@ def test_nothing_is_lost_or_made_up_behind_the_room_when_all_processes_die(
         assert positions(whole_feed(survivor)) == list(range(1, 7))
 
 
-def test_a_wal_without_room_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_missing_wal_needs_no_preallocation(tmp_path: Path) -> None:
     room = connection.WalRoom(str(tmp_path / "absent.db"))
 
     room.make()
@@ -200,7 +200,7 @@ def test_refuses_an_sqlite_that_can_lose_commits(
         SqliteStore(path, SCHEMA)
 
 
-def test_asks_for_a_version_without_the_lost_wal_reset() -> None:
+def test_requires_a_version_without_the_lost_wal_reset() -> None:
     assert connection.VERSION_MIN >= (3, 51, 3)
 
 
@@ -228,7 +228,7 @@ def test_refuses_a_database_without_a_file() -> None:
         SqliteStore("/proc/nowhere/log.db", SCHEMA)
 
 
-def test_every_connection_has_the_settings_that_durability_rests_on(
+def test_every_connection_has_the_settings_that_durability_requires(
     path: str, store: SqliteStore
 ) -> None:
     with (
@@ -246,7 +246,7 @@ def test_every_connection_has_the_settings_that_durability_rests_on(
             reader.execute("UPDATE log_head SET head = 0")
 
 
-def test_refuses_a_setting_that_did_not_take(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_a_setting_that_was_not_applied(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(connection._DEMANDED, "synchronous", 3)
 
     with pytest.raises(StoreRefused, match="synchronous"):
@@ -291,7 +291,7 @@ def test_refuses_to_work_in_a_forked_child(
         store.get(item("a"))
 
 
-def test_a_closed_store_says_so(open_store: Open) -> None:
+def test_a_closed_store_refuses_calls(open_store: Open) -> None:
     store = open_store()
     store.close()
 
@@ -334,7 +334,7 @@ def test_history_cannot_be_changed_by_raw_sql(
     assert store.read(about(ProductAdded, tags="product_id:p-1")).events == before.events
 
 
-def test_a_fact_of_a_kind_that_nobody_declared_cannot_be_added_by_raw_sql(
+def test_a_fact_of_an_undeclared_kind_cannot_be_added_by_raw_sql(
     store: SqliteStore, raw: apsw.Connection
 ) -> None:
     append(store, ProductAdded("p-1"))
@@ -351,7 +351,7 @@ class Delivered(Struct, frozen=True):
     stock: Annotated[str, Partition()]
 
 
-def test_the_kinds_of_two_programs_are_both_allowed(open_store: Open) -> None:
+def test_allows_the_kinds_of_two_programs(open_store: Open) -> None:
     append(open_store(), ProductAdded("p-1"))
     other = Schema(Vocabulary(facts("warehouse", Delivered)))
 
@@ -370,7 +370,7 @@ def test_an_index_entry_cannot_be_replaced(store: SqliteStore, raw: apsw.Connect
         raw.execute("REPLACE INTO event_index SELECT * FROM event_index")
 
 
-def test_the_log_reads_well_in_plain_sql(store: SqliteStore, raw: apsw.Connection) -> None:
+def test_the_log_is_readable_in_plain_sql(store: SqliteStore, raw: apsw.Connection) -> None:
     append(store, OrderPlaced("o-1", "c-1", ("p-1",)), Announced())
 
     rows = raw.execute("SELECT seq, kind, type, tags FROM event_log").fetchall()
@@ -410,7 +410,7 @@ def test_the_database_refuses_rows_that_no_fold_could_write(
         raw.execute(f"INSERT INTO tallies (id, version, born, data) VALUES {values}")
 
 
-def test_a_commit_that_a_table_refuses_takes_none_of_its_group_with_it(
+def test_a_commit_that_a_table_refuses_does_not_affect_its_group(
     store: SqliteStore, raw: apsw.Connection
 ) -> None:
     raw.execute("ALTER TABLE notes ADD CONSTRAINT short CHECK (length(data) < 20)")
@@ -444,7 +444,7 @@ def test_a_condition_is_one_seek(raw: apsw.Connection) -> None:
     assert "SCAN event_index" not in plan(raw, batch.NEWEST_OF_ANY, (1,))
 
 
-def test_a_statement_is_planned_once_whatever_is_bound(store: SqliteStore) -> None:
+def test_a_statement_is_planned_once_for_any_parameters(store: SqliteStore) -> None:
     append(store, ProductAdded("p1"))
     store.read(about(ProductAdded, tags="product_id:p1"))
 
@@ -461,7 +461,7 @@ ANYTHING = Query((Clause(None, frozenset(("product_id:p1",))),))
 
 
 @pytest.mark.parametrize("names_max", [0, 3, 65_536])
-def test_two_handles_refuse_as_memory_does_however_little_they_remember(
+def test_two_handles_refuse_as_memory_does_with_any_cache_size(
     open_store: Open, monkeypatch: pytest.MonkeyPatch, names_max: int
 ) -> None:
     monkeypatch.setattr(own_writes, "NAMES_MAX", names_max)
@@ -492,7 +492,7 @@ def test_two_handles_refuse_as_memory_does_however_little_they_remember(
 
 
 @pytest.mark.parametrize("query", [PRODUCT, ANYTHING])
-def test_a_commit_that_was_taken_back_has_moved_nothing(
+def test_a_commit_that_was_undone_conflicts_with_nothing(
     store: SqliteStore, raw: apsw.Connection, query: Query
 ) -> None:
     append(store, ProductAdded("p1"))
@@ -696,7 +696,7 @@ def test_a_narrowed_column_widens_and_never_shrinks(path: str, open_store: Open)
             raw.execute('UPDATE small SET data = \'{"phase":"c"}\'')
 
 
-def test_a_check_that_an_older_release_wrote_is_written_anew(path: str, open_store: Open) -> None:
+def test_rewrites_a_check_of_an_older_release(path: str, open_store: Open) -> None:
     narrow = rows_schema("phase", allowed=frozenset({"a", "it's"}))
     open_store(narrow)
     with closing(apsw.Connection(path)) as raw:
@@ -760,9 +760,7 @@ def test_events_are_indexed_again_when_the_rules_change(open_store: Open) -> Non
     assert positions(new.read(by_site).events) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_handle_that_indexes_by_older_rules_may_not_write_any_more(
-    path: str, open_store: Open
-) -> None:
+def test_a_handle_with_older_index_rules_may_no_longer_write(path: str, open_store: Open) -> None:
     old = open_store(moving(Tag()))
     land(old, move(old, "h-1", "s"))
     new = open_store(moving(Cross()))
@@ -774,7 +772,7 @@ def test_a_handle_that_indexes_by_older_rules_may_not_write_any_more(
         raw.execute("DELETE FROM event_index")  # the triggers exist again
 
 
-def test_a_tag_that_became_payload_is_no_index_any_more(open_store: Open) -> None:
+def test_a_tag_that_became_payload_is_no_longer_indexed(open_store: Open) -> None:
     old = open_store(moving(Cross()))
     land(old, move(old, "h-1", "s"))
     moved = defstruct("Moved", [("host_id", str)], frozen=True)
@@ -788,7 +786,7 @@ def test_a_tag_that_became_payload_is_no_index_any_more(open_store: Open) -> Non
 # ── idempotency keys ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_outdated_idempotency_keys_are_collected_a_few_at_a_time(
+def test_deletes_outdated_idempotency_keys_a_few_at_a_time(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the time while the file is open counts, in any process."""
@@ -881,7 +879,7 @@ def test_a_writer_waits_for_its_turn_before_it_begins(
     assert [receipt.first for receipt in landed] == [1]
 
 
-def test_a_reader_in_a_long_transaction_holds_up_nobody(
+def test_a_reader_in_a_long_transaction_delays_no_commit(
     store: SqliteStore, raw: apsw.Connection
 ) -> None:
     append(store, ProductAdded("p-1"))
@@ -909,7 +907,7 @@ def test_another_program_that_holds_the_database_makes_us_unavailable(
     assert answers(store, told(ProductAdded("p-1"))) == [Receipt]
 
 
-def test_a_lock_that_the_system_does_not_give_makes_us_unavailable(
+def test_a_lock_that_the_system_refuses_makes_us_unavailable(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(file: object, operation: int) -> None:
@@ -924,7 +922,7 @@ def test_a_lock_that_the_system_does_not_give_makes_us_unavailable(
     assert answers(store, told(ProductAdded("p-1"))) == [Receipt]
 
 
-def test_a_lock_that_cannot_be_given_back_hides_no_receipt_and_blocks_nobody(
+def test_a_lock_that_cannot_be_released_hides_no_receipt_and_blocks_no_writer(
     store: SqliteStore, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def keep(file: IO[bytes], operation: int) -> None:
@@ -1060,7 +1058,7 @@ def write_until_killed(path: str, acknowledged: str) -> None:
 
 
 @pytest.mark.long
-def test_a_killed_writer_loses_no_acknowledged_commit_and_tears_none(
+def test_a_killed_writer_loses_no_acknowledged_commit_and_splits_none(
     path: str, tmp_path: Path, open_store: Open
 ) -> None:
     acknowledged = tmp_path / "acknowledged"
@@ -1095,7 +1093,7 @@ def big(name: str) -> Commit:
     return told(*(ProductAdded(f"{name}-{n}", "x" * 1_000) for n in range(100)))
 
 
-def test_a_full_database_takes_nothing_and_serves_again_when_there_is_room(
+def test_a_full_database_refuses_commits_until_there_is_space(
     store: SqliteStore,
 ) -> None:
     append(store, ProductAdded("p-1"))
@@ -1128,7 +1126,7 @@ def fill_the_disk(path: str) -> list[str]:
     return outcomes
 
 
-def test_a_full_disk_takes_nothing_and_serves_again_when_there_is_room(
+def test_a_full_disk_refuses_commits_until_there_is_space(
     path: str, store: SqliteStore, processes: ProcessPoolExecutor
 ) -> None:
     outcomes = processes.submit(fill_the_disk, path).result()
@@ -1145,7 +1143,7 @@ def files() -> Iterator[FailingFiles]:
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another handle"])
-def test_a_flush_that_failed_once_is_settled_by_looking(
+def test_reads_the_log_to_settle_a_flush_that_failed_once(
     files: FailingFiles, open_store: Open, beside: bool
 ) -> None:
     store = open_store()
@@ -1164,7 +1162,7 @@ def test_a_flush_that_failed_once_is_settled_by_looking(
 
 
 @pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another handle"])
-def test_a_flush_that_keeps_failing_is_an_unknown_outcome(
+def test_a_flush_that_keeps_failing_has_an_unknown_outcome(
     files: FailingFiles, open_store: Open, beside: bool
 ) -> None:
     store = open_store()
