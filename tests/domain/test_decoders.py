@@ -128,7 +128,7 @@ def test_converts_every_part_of_a_type_that_was_built(hint: Any, content: Any, f
     assert decoders.convert(content, hint) == found
 
 
-def test_converts_text_where_it_is_asked_to() -> None:
+def test_converts_text_on_request() -> None:
     decoders.build(Cargo)
 
     assert decoders.convert("5", Annotated[int, Meta(ge=0)], strict=False) == 5

@@ -158,7 +158,7 @@ def test_courses_without_the_annotation_are_refused() -> None:
     reading(subscribe, subscribed, enrolled)
 
 
-def test_an_untagged_field_of_the_same_name_is_no_disagreement() -> None:
+def test_an_untagged_field_of_the_same_name_is_no_conflict() -> None:
     untagged = struct("Noted", a_id=P, b_id=Annotated[str, Untagged()])
 
     assert vocabulary_of(JOINED, untagged).indexes(Fact("t", "Noted", 1, ("a_id:1",), b"")) == (

@@ -144,7 +144,7 @@ def cases() -> Iterator[tuple[str, str, str | None]]:
 
 @pytest.mark.req("OP-10", engines=None, reason="a pure function")
 @pytest.mark.parametrize("tally", TALLIES)
-def test_names_whatever_waits_in_every_state_at_every_gate(tally: str) -> None:
+def test_names_everything_that_waits_in_every_state_at_every_gate(tally: str) -> None:
     for host, where, gate in cases():
         if where != tally:
             continue
@@ -162,7 +162,7 @@ def test_names_whatever_waits_in_every_state_at_every_gate(tally: str) -> None:
 
 @pytest.mark.req("OP-10", engines=None, reason="a pure function")
 @pytest.mark.parametrize("state", sorted(set(RolloutState) - DISPATCHABLE))
-def test_says_how_a_rollout_ended_or_what_it_was_stopped_by(state: RolloutState) -> None:
+def test_reports_how_a_rollout_ended_or_what_stopped_it(state: RolloutState) -> None:
     over = state in (RolloutState.TERMINAL, RolloutState.SUPERSEDED, RolloutState.PRUNED)
     outcome = Outcome.SUCCEEDED if over else None
     halted = {} if over else {"halted_at": BEFORE, "halted_by": "web-00"}
@@ -180,7 +180,7 @@ def test_shows_gates_after_the_first_shut_one_as_they_are() -> None:
     assert shut == ["paused", "quarantine", "disruption-budget", "host-silent"]
 
 
-def test_says_who_has_the_slot_of_a_budget() -> None:
+def test_names_the_hosts_that_hold_the_slots_of_a_budget() -> None:
     holder = replace(
         standing("web-00", HostState.SOAKING), busy=True, soak_due_at=SOON, due_at=SOON, wave=0
     )
@@ -190,7 +190,7 @@ def test_says_who_has_the_slot_of_a_budget() -> None:
     assert "1 more in other rollouts" in found[0].sentence
 
 
-def test_says_which_hosts_a_wave_waits_for() -> None:
+def test_names_the_hosts_that_a_wave_waits_for() -> None:
     known = standing("web-00", HostState.SOAKING, busy=True, due_at=SOON, soak_due_at=SOON)
     state = with_tally(open_to(known), current_wave=0)
     (found,) = [item for item in explain(state, ROLLOUT).waits if item.code == "wave-promotion"]
@@ -199,7 +199,7 @@ def test_says_which_hosts_a_wave_waits_for() -> None:
     assert found.hosts == 2
 
 
-def test_says_that_a_wave_needs_a_host_that_converges() -> None:
+def test_reports_that_a_wave_needs_a_host_that_converges() -> None:
     skipped = standing("web-00", HostState.PENDING, left="skipped", cancelled_at=BEFORE)
     state = with_tally(open_to(skipped), current_wave=0)
     wave = state.sight(ROLLOUT).tally.row.waves[0]
@@ -230,7 +230,7 @@ def held(**members: Any) -> Wait:
 
 
 @pytest.mark.req("OP-9", engines=None, reason="a pure function")
-def test_says_that_a_wave_waits_for_a_person_or_for_its_time() -> None:
+def test_reports_that_a_wave_waits_for_a_person_or_for_its_time() -> None:
     by_hand, by_time = held(manual=True), held(delay_seconds=1_800)
 
     assert (by_hand.code, by_hand.ends, by_hand.since) == ("manual", "never", BEFORE)
@@ -245,7 +245,7 @@ def test_says_that_a_wave_waits_for_a_person_or_for_its_time() -> None:
     assert held(manual=True, continued=True, delay_seconds=1_800).code == "delay"
 
 
-def test_says_that_the_first_wave_waits_for_a_person() -> None:
+def test_reports_that_the_first_wave_waits_for_a_person() -> None:
     state = with_tally(open_to(), current_wave=0, state=RolloutState.OPENING)
     first, *rest = state.sight(ROLLOUT).tally.row.waves
     waves = (replace(first, manual=True, states={}), *rest)
@@ -331,7 +331,7 @@ def altered_channel(state: FleetState, **members: Any) -> FleetState:
     return altered(state, channels={**state.channels, "stable": replace(seen, row=row)})
 
 
-def test_a_stopped_rollout_names_the_rollback_first_and_an_if_for_each_command() -> None:
+def test_a_stopped_rollout_names_the_rollback_first_and_a_condition_for_each_command() -> None:
     stopped = {"state": RolloutState.REVERTED, "halted_at": BEFORE, "halted_by": "web-00"}
     failed = standing("web-00", HostState.REVERTED, failure="probes")
     found = wait_at(with_tally(open_to(failed), **stopped), "stopped")
@@ -387,7 +387,7 @@ def test_a_closed_edge_names_the_promotion_there_first_and_the_override_last() -
     assert [remedy.when for remedy in found.remedies] == ["", "in an emergency"]
 
 
-def test_says_that_a_protected_channel_needs_a_second_person() -> None:
+def test_reports_that_a_protected_channel_needs_a_second_person() -> None:
     frozen = SHUT["freeze"][0](open_to())
     alone = explain(frozen, ROLLOUT)
     guarded = altered_channel(frozen, protection=ChannelProtection())
@@ -401,7 +401,7 @@ def test_says_that_a_protected_channel_needs_a_second_person() -> None:
     assert explain(strict, ROLLOUT).protection.endswith(" needs a second person")
 
 
-def test_puts_why_a_host_failed_in_brackets_before_what_it_did_then() -> None:
+def test_puts_the_reason_of_a_failure_in_brackets_before_the_rollback() -> None:
     failed = standing("web-00", HostState.REVERTED, failure="probes")
     state = with_tally(
         with_sight(open_to(failed), causes={"web-00": "failed its probe http: exit code 3"}),

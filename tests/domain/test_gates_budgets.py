@@ -132,7 +132,7 @@ class Yard(SampleControl):
 # ── one slot at a time ────────────────────────────────────────────────────────────────────────────
 
 
-def test_takes_a_slot_with_an_order_and_frees_it_when_the_host_is_through() -> None:
+def test_takes_a_slot_with_an_order_and_frees_it_when_the_host_is_done() -> None:
     yard = Yard(max_in_flight=1)
     slot = BudgetSlot("all", 1)
 
@@ -146,7 +146,7 @@ def test_takes_a_slot_with_an_order_and_frees_it_when_the_host_is_through() -> N
     assert differences(yard.store, FOLDS) == []
 
 
-def test_lets_one_of_two_dispatchers_that_saw_the_same_last_slot_have_it() -> None:
+def test_one_of_two_dispatchers_that_read_the_same_last_slot_gets_it() -> None:
     yard = Yard(max_in_flight=1)
     slot = BudgetSlot("all", 1)
     rival = yard.rival()
@@ -173,7 +173,7 @@ def test_refuses_the_whole_order_when_one_of_its_budgets_is_full() -> None:
     assert (yard.budget("all").in_flight, yard.budget("zone").in_flight) == (1, 1)
 
 
-def test_tightens_at_once_loosens_with_the_next_plan_and_bounds_nothing_once_removed() -> None:
+def test_a_stricter_budget_applies_at_once_and_a_looser_one_with_the_next_plan() -> None:
     yard = Yard(max_in_flight=2)
     frozen = BudgetSlot("all", 2)
     bounds: dict[str, Any] = {"budget_id": "all", "selector": "*", "operator": "user_op"}
@@ -198,7 +198,7 @@ def test_stops_at_a_slot_that_is_freed_twice() -> None:
         step_budget(Budget(budget_id="all"), freeing("web-00", "all"), T0)
 
 
-def test_leaves_budgets_alone_when_a_host_moves_on_without_freeing() -> None:
+def test_does_not_change_budgets_when_a_host_advances_without_freeing() -> None:
     assert budget_ids(freeing("web-00")) == ()
 
 
@@ -277,7 +277,7 @@ class World:
 
 
 @given(bounds(), bounds(), STEPS)
-def test_never_passes_a_bound_whatever_is_reserved_freed_and_seen_too_late(
+def test_never_exceeds_a_bound_with_any_reservations_releases_and_stale_reads(
     all_: dict[str, Any], some: dict[str, Any], steps: list[tuple[str, bool, int]]
 ) -> None:
     world = World(all_, some)
@@ -302,7 +302,7 @@ def test_never_passes_a_bound_whatever_is_reserved_freed_and_seen_too_late(
 
 
 @given(bounds(), bounds())
-def test_uses_every_slot_that_it_may(all_: dict[str, Any], some: dict[str, Any]) -> None:
+def test_uses_every_free_slot(all_: dict[str, Any], some: dict[str, Any]) -> None:
     """With current rows, a pass is refused nothing and leaves a host waiting only at a full
     budget.
     """

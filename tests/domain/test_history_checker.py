@@ -241,7 +241,7 @@ class Planter:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("rule", Rule, ids=lambda rule: rule.name.lower())
-def test_finds_what_was_planted(rule: Rule, seed: int) -> None:
+def test_finds_every_planted_anomaly(rule: Rule, seed: int) -> None:
     plant = getattr(Planter(seed), rule.name.lower())
 
     assert rule in found(plant())
@@ -257,7 +257,7 @@ def test_finds_nothing_in_a_clean_history(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_takes_an_unknown_outcome_as_present_or_absent(seed: int) -> None:
+def test_accepts_an_unknown_outcome_as_present_or_absent(seed: int) -> None:
     history = clean(seed)
     doubted = tuple(
         replace(attempt, outcome=Unknown()) if not attempt.rows and place % 3 == 0 else attempt
@@ -267,7 +267,7 @@ def test_takes_an_unknown_outcome_as_present_or_absent(seed: int) -> None:
     assert anomalies(replace(history, attempts=doubted), SCHEMA.vocabulary) == []
 
 
-def test_allows_a_late_arrival_only_where_there_is_no_one_order() -> None:
+def test_allows_a_late_arrival_only_without_a_total_order() -> None:
     """DynamoDB: of two unrelated commits, the one with the lower number may appear later."""
     names = (
         'Opened {"order_id":"1:1#"}',

@@ -182,7 +182,7 @@ def test_h1_converged_means_soaked_and_probed_on_the_target(life: list[Step]) ->
 @PURE
 @settings(max_examples=fewer(300))
 @given(lives())
-def test_h2_reverted_means_back_where_it_came_from_after_a_failure(life: list[Step]) -> None:
+def test_h2_reverted_means_back_on_the_earlier_artifact_after_a_failure(life: list[Step]) -> None:
     for step_ in accepted(life):
         record = step_.record
         if record.state is HostState.REVERTED:
@@ -197,7 +197,7 @@ def test_h2_reverted_means_back_where_it_came_from_after_a_failure(life: list[St
 @PURE
 @settings(max_examples=fewer(300))
 @given(lives())
-def test_h3_failed_says_when_why_and_by_which_policy(life: list[Step]) -> None:
+def test_h3_failed_records_when_why_and_by_which_policy(life: list[Step]) -> None:
     for step_ in accepted(life):
         record = step_.record
         if record.state is HostState.FAILED:
@@ -213,7 +213,7 @@ def test_h3_failed_says_when_why_and_by_which_policy(life: list[Step]) -> None:
 @PURE
 @settings(max_examples=fewer(300))
 @given(lives())
-def test_h4_numbers_never_go_back_and_a_repeat_changes_nothing(life: list[Step]) -> None:
+def test_h4_numbers_never_decrease_and_a_repeat_changes_nothing(life: list[Step]) -> None:
     last = 0
     for step_ in life:
         record = step_.after or step_.before
@@ -246,7 +246,7 @@ def test_h5_the_end_absorbs_all_reports_and_all_but_a_new_attempt(life: list[Ste
 @PURE
 @settings(max_examples=fewer(300))
 @given(lives())
-def test_h6_an_activation_forgets_what_probes_said_before(life: list[Step]) -> None:
+def test_h6_an_activation_discards_earlier_probe_results(life: list[Step]) -> None:
     for step_ in accepted(life):
         record = step_.record
         if isinstance(step_.event, ActivationCompleted | RecoveryActivationAssumed):
@@ -286,7 +286,7 @@ def test_h7_agent_and_control_plane_end_in_the_same_bytes(life: list[Step]) -> N
 @PURE
 @settings(max_examples=fewer(300))
 @given(lives())
-def test_h8_every_change_of_state_is_told_once_and_truly(life: list[Step]) -> None:
+def test_h8_every_change_of_state_is_reported_once_and_correctly(life: list[Step]) -> None:
     for step_ in accepted(life):
         told_ = [effect for effect in step_.effects if isinstance(effect, RecordTransition)]
         before, after = step_.before, step_.record
@@ -319,7 +319,7 @@ def test_h9_no_soak_ends_before_it_begins(life: list[Step]) -> None:
 @PURE
 @settings(max_examples=fewer(300))
 @given(lives())
-def test_steps_the_same_way_each_time_and_changes_nothing_it_was_given(life: list[Step]) -> None:
+def test_steps_deterministically_and_does_not_change_its_input(life: list[Step]) -> None:
     for step_ in life:
         kept = None if step_.before is None else codec.encode(step_.before)
 
@@ -346,7 +346,7 @@ def test_holds_slots_only_while_it_is_busy_and_waits_only_where_a_deadline_runs(
 
 @settings(max_examples=fewer(300))
 @given(lives())
-def test_keeps_orders_slots_and_open_failures_in_step_with_the_record(life: list[Step]) -> None:
+def test_keeps_orders_slots_and_open_failures_consistent_with_the_record(life: list[Step]) -> None:
     record: HostRecord | None = None
     rows: dict[tuple[str, str], Any] = {}
     slots: list[str] = []
@@ -387,7 +387,7 @@ def _fold(rows: dict[tuple[str, str], Any], fact: Any, now: datetime) -> None:
 
 
 @pytest.mark.long
-def test_tells_lives_that_get_about() -> None:
+def test_lives_reach_every_state_and_refusal() -> None:
     """Proves that the lives above are varied: they reach every state and every kind of refusal."""
     toss = Random(4)
     many = [
@@ -404,7 +404,7 @@ def test_tells_lives_that_get_about() -> None:
     }
 
 
-def test_the_wrong_closures_of_lives_are_wrong() -> None:
+def test_the_wrong_artifacts_in_lives_are_wrong() -> None:
     record, _ = step(None, reserved(), T0)
     (ack,) = examples(record, DispatchAck, T0)
 

@@ -153,7 +153,7 @@ def test_commits_what_waits_as_one_pack_in_order(sample: SampleControl, lanes: L
     assert sample.row(tree_key("elm")) == Tree("elm", "north", 280, 40, T0)
 
 
-def test_gives_the_callers_of_the_last_pack_a_moment_to_return_and_no_more(
+def test_waits_a_moment_for_the_callers_of_the_last_pack_and_no_longer(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     with held(lanes):
@@ -167,7 +167,7 @@ def test_gives_the_callers_of_the_last_pack_a_moment_to_return_and_no_more(
         assert sample.waits == [GATHER_SECONDS], "once it is alone, it is alone"
 
 
-def test_puts_no_more_than_so_many_reports_into_a_pack(sample: SampleControl, lanes: Lanes) -> None:
+def test_limits_the_reports_of_a_pack(sample: SampleControl, lanes: Lanes) -> None:
     with held(lanes):
         futures = [report(lanes, seq) for seq in range(1, PACK_MAX + 2)]
 
@@ -176,9 +176,7 @@ def test_puts_no_more_than_so_many_reports_into_a_pack(sample: SampleControl, la
     assert [len(commit.facts) for commit in sample.committer.commits] == [500 + 50 + 16, 1]
 
 
-def test_a_refused_report_hears_of_it_and_its_neighbours_land(
-    sample: SampleControl, lanes: Lanes
-) -> None:
+def test_a_refused_report_does_not_stop_its_neighbours(sample: SampleControl, lanes: Lanes) -> None:
     with held(lanes):
         first, gap, missing, second = (
             report(lanes, 1),
@@ -208,7 +206,9 @@ def test_a_repeated_report_changes_nothing_and_has_no_receipt(
     assert sample.types().count("FruitPicked") == 1
 
 
-def test_a_bug_in_one_report_is_not_its_neighbours(sample: SampleControl, lanes: Lanes) -> None:
+def test_a_bug_in_one_report_does_not_affect_its_neighbours(
+    sample: SampleControl, lanes: Lanes
+) -> None:
     def stumble(rows: object, report: ReportPick, now: datetime) -> Sequence[Struct]:
         if report.count == 13:
             raise ZeroDivisionError
@@ -224,7 +224,7 @@ def test_a_bug_in_one_report_is_not_its_neighbours(sample: SampleControl, lanes:
         bad.result(WAIT)
 
 
-def test_packs_reports_of_different_people_and_each_fact_says_whose_it_is(
+def test_packs_reports_of_different_people_and_each_fact_names_its_actor(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     people = [Meta("ann"), Meta("ann"), Meta("bob", request="r-3"), Meta("ann")]
@@ -245,7 +245,7 @@ def test_packs_reports_of_different_people_and_each_fact_says_whose_it_is(
         assert {by_position[position].meta for position in span} == {meta}
 
 
-def test_a_pack_whose_first_report_is_refused_still_says_whose_each_fact_is(
+def test_a_pack_whose_first_report_is_refused_still_names_the_actor_of_each_fact(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     with held(lanes):
@@ -277,7 +277,7 @@ def test_a_batch_of_a_hundred_reports_is_one_commit(sample: SampleControl, lanes
     assert [event.meta.actor for event in picks] == [f"agent-{seq}" for seq in range(1, 101)]
 
 
-def test_a_batch_stays_in_order_behind_what_waits(sample: SampleControl, lanes: Lanes) -> None:
+def test_a_batch_stays_in_order_after_waiting_reports(sample: SampleControl, lanes: Lanes) -> None:
     with held(lanes):
         before = report(lanes, 1)
         futures = lanes.record_all("north", batch(5, first=2))
@@ -288,7 +288,7 @@ def test_a_batch_stays_in_order_behind_what_waits(sample: SampleControl, lanes: 
     assert len(sample.committer.commits) == 1
 
 
-def test_a_batch_is_taken_whole_or_not_at_all(
+def test_a_batch_is_accepted_as_a_whole_or_not_at_all(
     sample: SampleControl, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes_module, "WAITING_MAX", 5)
@@ -327,7 +327,7 @@ def test_reads_all_rows_that_a_fact_steps_in_one_go() -> None:
     assert len(second) > 1, "what its fact steps besides"
 
 
-def test_takes_only_reports_that_are_decided_from_rows(lanes: Lanes) -> None:
+def test_accepts_only_reports_that_are_decided_from_rows(lanes: Lanes) -> None:
     with pytest.raises(InvalidDefinition, match="hand-pick is no report"):
         lanes.record("north", hand_pick, HandPick("elm", "ann", 1))
     with pytest.raises(InvalidInput, match="report-pick takes ReportPick"):
@@ -382,7 +382,7 @@ def test_divides_a_pack_with_too_many_facts() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 7, 19])
-def test_one_report_that_no_store_takes_does_not_spoil_its_neighbours(
+def test_a_report_too_large_for_the_store_does_not_affect_its_neighbours(
     sample: SampleControl, lanes: Lanes, place: int
 ) -> None:
     with held(lanes):
@@ -398,7 +398,7 @@ def test_one_report_that_no_store_takes_does_not_spoil_its_neighbours(
     assert sample.types().count("FruitPicked") == len(futures) == 19
 
 
-def test_an_errand_that_stands_already_is_its_report_s_error_alone(
+def test_an_errand_that_exists_already_fails_its_report_alone(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     errand = Put(errand_key("north", 1), b'{"text":"of another hand"}', ABSENT)
@@ -415,7 +415,7 @@ def test_an_errand_that_stands_already_is_its_report_s_error_alone(
     sample.store.restore(ERRANDS.name, [])
 
 
-def test_a_full_lane_says_so(
+def test_a_full_lane_refuses_reports(
     sample: SampleControl, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes_module, "WAITING_MAX", 3)
@@ -434,7 +434,7 @@ def test_a_full_lane_says_so(
     landed([report(lanes, 4)])
 
 
-def test_forgets_lanes_that_have_been_idle_longest(sample: SampleControl, lanes: Lanes) -> None:
+def test_evicts_the_lanes_that_have_been_idle_longest(sample: SampleControl, lanes: Lanes) -> None:
     with held(lanes, "busy"):
         for number in range(3 * LANES_IDLE_MAX):
             lanes.command(f"lane-{number}", lambda: None).result(WAIT)
@@ -445,7 +445,7 @@ def test_forgets_lanes_that_have_been_idle_longest(sample: SampleControl, lanes:
         assert f"lane-{3 * LANES_IDLE_MAX - 1}" in lanes._lanes
 
 
-def test_forgets_rows_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evicts_cached_rows_over_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes_module, "ROWS_KNOWN_MAX", 10)
     trees = [f"tree-{number:02}" for number in range(40)]
     sample = planted(trees=trees)
@@ -456,7 +456,7 @@ def test_forgets_rows_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(lanes._lanes["north"].known) <= 10
 
 
-def test_forgets_lanes_that_know_too_many_rows_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evicts_lanes_that_cache_too_many_rows_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes_module, "ROWS_IDLE_MAX", 10)
     trees = [f"tree-{number:02}" for number in range(8)]
     sample = planted(trees=trees)
@@ -498,7 +498,7 @@ def test_a_report_that_waited_too_long_is_not_applied(sample: SampleControl) -> 
     assert sample.row(tree_key("elm")) == Tree("elm", "north", 2, 1, T0)
 
 
-def test_conflicts_are_tried_again_until_the_deadline(sample: SampleControl) -> None:
+def test_retries_conflicts_until_the_deadline(sample: SampleControl) -> None:
     looks = count()
     conflict = VersionConflict("trees", "elm", 1, 2)
     sample.committer.errors.extend([conflict] * 20_000)
@@ -555,7 +555,7 @@ def test_a_command_overtakes_the_reports_that_wait_and_runs_alone(
         last.result(WAIT)
 
 
-def test_a_command_that_fails_tells_its_caller_and_the_lane_goes_on(
+def test_a_command_that_fails_raises_in_its_caller_and_the_lane_continues(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     def leave() -> None:
@@ -586,7 +586,7 @@ def test_reads_again_after_a_command(sample: SampleControl, lanes: Lanes) -> Non
 # ── other processes ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_drops_what_it_knew_when_another_process_moved_a_row(
+def test_drops_its_cache_when_another_process_changed_a_row(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     landed([report(lanes, 1)])
@@ -601,9 +601,7 @@ def test_drops_what_it_knew_when_another_process_moved_a_row(
     assert sample.row(tree_key("elm")) == Tree("elm", "north", 7, 3, T0)
 
 
-def test_believes_no_refusal_of_rows_that_it_only_remembers(
-    sample: SampleControl, lanes: Lanes
-) -> None:
+def test_does_not_trust_a_refusal_from_cached_rows(sample: SampleControl, lanes: Lanes) -> None:
     landed([report(lanes, 1)])
     sample.rival().execute(report_pick, ReportPick("elm", "ann", 5, 2))
 
@@ -612,9 +610,7 @@ def test_believes_no_refusal_of_rows_that_it_only_remembers(
     assert sample.row(tree_key("elm")) == Tree("elm", "north", 7, 3, T0)
 
 
-def test_believes_no_repetition_of_rows_that_it_only_remembers(
-    sample: SampleControl, lanes: Lanes
-) -> None:
+def test_does_not_trust_a_repeat_found_in_cached_rows(sample: SampleControl, lanes: Lanes) -> None:
     landed([report(lanes, 1), report(lanes, 2)])
     sample.rival().execute(fell_tree, FellTree("elm"))
     sample.rival().execute(plant_tree, PlantTree("elm", "south"))
@@ -624,9 +620,7 @@ def test_believes_no_repetition_of_rows_that_it_only_remembers(
     assert sample.row(tree_key("elm")) == Tree("elm", "south", 1, 1, T0)
 
 
-def test_a_refusal_in_a_pack_that_must_be_tried_again_is_decided_again(
-    sample: SampleControl, lanes: Lanes
-) -> None:
+def test_a_refusal_in_a_retried_pack_is_decided_again(sample: SampleControl, lanes: Lanes) -> None:
     sample.rival().execute(plant_tree, PlantTree("oak", "north"))
     with held(lanes):
         sample.committer.before.append(
@@ -641,7 +635,7 @@ def test_a_refusal_in_a_pack_that_must_be_tried_again_is_decided_again(
         refused.result(WAIT)
 
 
-def test_two_processes_on_one_hot_row_lose_nothing_and_see_no_conflict(tmp_path: Path) -> None:
+def test_two_processes_on_one_hot_row_lose_nothing_and_get_no_conflict(tmp_path: Path) -> None:
     path = str(tmp_path / "orchard.db")
     trees = [f"tree-{number:02}" for number in range(24)]
     with closing(SqliteStore(path, SCHEMA)) as store:
@@ -670,7 +664,7 @@ def test_two_processes_on_one_hot_row_lose_nothing_and_see_no_conflict(tmp_path:
 # ── faults ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_pack_that_fails_fails_whole_and_the_lane_goes_on(
+def test_a_pack_fails_as_a_whole_and_the_lane_continues(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     sample.committer.errors.extend([ZeroDivisionError(), StoreUnavailable("down")])
@@ -685,7 +679,7 @@ def test_a_pack_that_fails_fails_whole_and_the_lane_goes_on(
     landed([report(lanes, 1)])
 
 
-def test_everybody_in_a_pack_hears_that_its_outcome_is_unknown(
+def test_every_caller_in_a_pack_gets_its_unknown_outcome(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     sample.committer.lost_answers = 1
@@ -716,7 +710,7 @@ class Unreadable(MemoryStore):
         return super().get(*keys)
 
 
-def test_reports_whose_rows_cannot_be_read_are_told_and_the_lane_goes_on() -> None:
+def test_reports_whose_rows_cannot_be_read_fail_and_the_lane_continues() -> None:
     store = Unreadable(SCHEMA)
     sample = planted(store)
     with closing(sample.lanes()) as lanes:
@@ -730,7 +724,7 @@ def test_reports_whose_rows_cannot_be_read_are_told_and_the_lane_goes_on() -> No
         landed([report(lanes, 1)])
 
 
-def test_whoever_gives_up_waiting_is_dropped_and_the_lane_goes_on(
+def test_a_cancelled_waiter_is_dropped_and_the_lane_continues(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     with held(lanes):
@@ -745,7 +739,9 @@ def test_whoever_gives_up_waiting_is_dropped_and_the_lane_goes_on(
     assert sample.row(tree_key("elm")) == Tree("elm", "north", 6, 2, T0)
 
 
-def test_a_pack_of_which_everybody_gave_up_is_nothing(sample: SampleControl, lanes: Lanes) -> None:
+def test_a_pack_whose_waiters_all_cancelled_is_not_committed(
+    sample: SampleControl, lanes: Lanes
+) -> None:
     with held(lanes):
         assert report(lanes, 1).cancel()
 
@@ -756,7 +752,7 @@ def test_a_pack_of_which_everybody_gave_up_is_nothing(sample: SampleControl, lan
 # ── the end ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_finishes_what_waits_when_it_is_closed(
+def test_finishes_waiting_reports_when_it_is_closed(
     sample: SampleControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes_module, "PACK_MAX", 2)

@@ -20,7 +20,7 @@ from tidegate.kernel.model import ALL, Check, CommitKey, Key
 PRODUCT = about(ProductAdded, tags="product_id:p1")
 
 
-def test_the_package_lists_what_the_library_has() -> None:
+def test_the_package_lists_the_names_of_the_library() -> None:
     assert tidegate.__all__ is library.__all__
     for name in tidegate.__all__:
         assert getattr(tidegate, name) is getattr(library, name)

@@ -106,7 +106,7 @@ def test_a_whole_wave_of_failing_hosts_makes_two_messages() -> None:
 
 @pytest.mark.req("NT-1", **PURE)
 @pytest.mark.parametrize("on_failure", OnFailure)
-def test_every_halt_is_told_once_whatever_a_failing_host_does(on_failure: OnFailure) -> None:
+def test_every_halt_is_reported_once_whatever_a_failing_host_does(on_failure: OnFailure) -> None:
     """Wrong version: under ``halt`` the machine wrote no RolloutHalted."""
     fleet = ToldFleet(on_failure=on_failure)
     rollout = fleet.promote("web.1", 2)
@@ -136,7 +136,7 @@ def test_a_commit_that_halts_and_stops_is_one_message() -> None:
     assert fleet.told()[-1:] == ["rollout.halted"]
 
 
-def test_a_halt_after_a_clearance_is_told_again() -> None:
+def test_a_halt_after_a_clearance_is_reported_again() -> None:
     fleet = ToldFleet()
     rollout = fleet.promote("web.1", 1)
     for _ in range(2):
@@ -152,7 +152,7 @@ def test_a_halt_after_a_clearance_is_told_again() -> None:
     assert told == ["rollout.opened", *episode, *episode]
 
 
-def test_a_whole_rollout_is_opened_and_succeeded() -> None:
+def test_a_whole_rollout_is_reported_as_opened_and_succeeded() -> None:
     fleet = ToldFleet()
     rollout = fleet.promote("web.1", 1)
     fleet.reach(rollout, "w0-0")
@@ -189,7 +189,7 @@ def test_every_outcome_has_an_event_of_its_name(outcome: Outcome) -> None:
     assert "By Ann." in sentences_of(notice, "Ann")
 
 
-def test_an_override_is_told_as_an_emergency_and_as_a_resume() -> None:
+def test_an_override_is_reported_as_an_emergency_and_as_a_resume() -> None:
     fact = GateOverridden(
         rollout_id=ROLLOUT,
         at=T0,
@@ -317,7 +317,7 @@ def test_a_freeze_of_all_channels_concerns_each_of_them() -> None:
     assert not is_wanted(of_prod, other)
 
 
-def test_a_subscription_gets_what_it_asks_for() -> None:
+def test_a_subscription_gets_the_events_it_selects() -> None:
     notice = notice_of(
         followed(ChannelHeld(channel="prod", operator="user_ann", at=T0, reason="x")), {}
     )
@@ -398,7 +398,7 @@ def test_100000_silent_hosts_of_three_channels_are_three_messages() -> None:
     assert found.events(120) == ["hosts.heard"] * 3
 
 
-def test_more_silent_hosts_are_told_after_a_quarter_of_an_hour_and_only_if_many() -> None:
+def test_more_silent_hosts_are_reported_after_a_quarter_of_an_hour_and_only_if_many() -> None:
     hosts = [f"h-{number}" for number in range(200)]
     found = Followed(rows_of(hosts, "prod"))
     found.say(*map(silent, hosts[:100]))
@@ -423,7 +423,7 @@ def test_hosts_that_are_silent_for_a_day_are_lost_once_a_day() -> None:
     assert found.events(2 * day) == ["hosts.lost"]
 
 
-def test_a_host_that_was_silent_for_half_a_minute_is_not_told() -> None:
+def test_a_host_that_was_silent_for_half_a_minute_is_not_reported() -> None:
     found = Followed(rows_of(["h-1"], "prod"))
     found.say(silent("h-1"))
     found.say(HostHeard(host_id="h-1", at=T0))
@@ -435,7 +435,7 @@ def gate(name: str, *, blocked: bool = True) -> GateChanged:
     return GateChanged(rollout_id=ROLLOUT, at=T0, gate=name, blocked=blocked, reason="it is old")
 
 
-def test_a_wait_for_a_person_is_told_after_a_minute_and_once() -> None:
+def test_a_wait_for_a_person_is_reported_once_after_a_minute() -> None:
     found = Followed()
     found.say(gate("freshness"))
     assert found.events(59) == []
@@ -447,7 +447,7 @@ def test_a_wait_for_a_person_is_told_after_a_minute_and_once() -> None:
     assert found.events(7_200) == []
 
 
-def test_any_other_wait_is_told_after_half_an_hour() -> None:
+def test_any_other_wait_is_reported_after_half_an_hour() -> None:
     found = Followed()
     found.say(gate("freeze"), gate("wave-promotion"), gate("halted"))
 
@@ -455,7 +455,7 @@ def test_any_other_wait_is_told_after_half_an_hour() -> None:
     assert [notice.gate for notice in found.due(1_800)] == ["freeze"]
 
 
-def test_a_wait_that_ended_is_not_told() -> None:
+def test_a_wait_that_ended_is_not_reported() -> None:
     found = Followed()
     found.say(gate("freeze"), gate("freeze", blocked=False))
 
@@ -486,7 +486,7 @@ def test_hosts_that_fail_late_or_drift_are_one_message_per_rollout() -> None:
     assert found.events(3_600) == []
 
 
-def test_dead_letters_are_told_at_once_and_then_counted() -> None:
+def test_dead_letters_are_reported_at_once_and_then_counted() -> None:
     died = NoticeDied(
         subscription="ops", at=T0, number=1, attempt=3, event="rollout.opened", reason="refused"
     )
@@ -503,7 +503,7 @@ def test_dead_letters_are_told_at_once_and_then_counted() -> None:
 
 
 @pytest.mark.parametrize("event", ["notify.dead", "target.disabled"])
-def test_no_subscription_is_told_of_its_own_failure(event: str) -> None:
+def test_no_subscription_is_notified_of_its_own_failure(event: str) -> None:
     notice = Notice(
         event=event, severity=Severity.CRITICAL, at=T0, position=1, subject="ops", reason="x"
     )
@@ -540,11 +540,11 @@ def test_every_event_has_a_title_that_begins_with_a_sign(event: str) -> None:
     ("seconds", "text"),
     [(5, "5 s"), (1_380, "23 min"), (7_500, "2 h 5 min"), (100_000, "1 d 3 h"), (-5, "0 s")],
 )
-def test_a_duration_has_its_largest_units(seconds: int, text: str) -> None:
+def test_a_duration_is_written_in_its_largest_units(seconds: int, text: str) -> None:
     assert duration_text(timedelta(seconds=seconds)) == text
 
 
-def test_a_full_page_is_cut_where_a_commit_begins() -> None:
+def test_a_full_page_is_cut_at_the_beginning_of_a_commit() -> None:
     """Wrong version: events of the same time that come earlier are lost."""
     times = [1, 0, 2, 2]
     page = tuple(
@@ -559,14 +559,14 @@ def test_a_full_page_is_cut_where_a_commit_begins() -> None:
 
 @pytest.mark.req("NT-2", **PURE)
 @pytest.mark.parametrize("kind", golden_messages.RENDERINGS)
-def test_each_target_is_sent_what_its_golden_file_shows(kind: str) -> None:
+def test_messages_to_each_target_equal_its_golden_file(kind: str) -> None:
     """Run ``python -m tests.domain.golden_messages`` after a change, and review the diff."""
     file = golden_messages.DIRECTORY / f"{kind}.json"
 
     assert golden_messages.golden(kind) == file.read_text()
 
 
-def test_what_users_write_is_no_markup() -> None:
+def test_escapes_markup_in_text_from_users() -> None:
     """A reason that mentions everybody, and a name with a tag."""
     proposed = golden_messages.messages()[2]
     slack = str(renderings.render_slack(proposed))

@@ -36,7 +36,9 @@ def swept(package_log: PackageLog, blobs: FileBlobs) -> int:
     return collect(blobs, lambda: list_package_blobs(package_log.store, blobs, now), now).removed
 
 
-def test_sweeps_up_what_was_put_and_never_named(package_log: PackageLog, blobs: FileBlobs) -> None:
+def test_deletes_blobs_that_were_put_and_never_referenced(
+    package_log: PackageLog, blobs: FileBlobs
+) -> None:
     uploaded(blobs)
     assert swept(package_log, blobs) == 0
     package_log.clock.advance(BLOB_KEPT + timedelta(seconds=1))
@@ -69,7 +71,7 @@ def test_puts_a_blob_by_its_content_once(blobs: FileBlobs) -> None:
     assert FileManifest.parse(uploaded(blobs).blob).digest == FileManifest.of(BODIES).digest
 
 
-def test_sweeps_nothing_where_a_manifest_cannot_be_read(
+def test_deletes_nothing_when_a_manifest_cannot_be_read(
     package_log: PackageLog, blobs: FileBlobs
 ) -> None:
     """A lost manifest's references are unknown, so the collector must not guess."""
@@ -79,7 +81,7 @@ def test_sweeps_nothing_where_a_manifest_cannot_be_read(
         list_package_blobs(package_log.store, blobs, package_log.clock())
 
 
-def test_names_nothing_for_an_empty_revision(package_log: PackageLog, blobs: FileBlobs) -> None:
+def test_an_empty_revision_references_no_blob(package_log: PackageLog, blobs: FileBlobs) -> None:
     package_log.create()
 
     assert list_package_blobs(package_log.store, blobs, package_log.clock()) == frozenset()

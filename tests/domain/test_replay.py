@@ -283,7 +283,7 @@ def test_finds_a_stamp_beyond_the_end_of_the_log() -> None:
     assert whats(store) == [("trees/elm", "stamp")]
 
 
-def test_finds_facts_that_no_fold_has_seen(sample: SampleControl) -> None:
+def test_finds_facts_that_no_fold_has_processed(sample: SampleControl) -> None:
     append(sample.store, FruitPicked("elm", "picker-1", 1, 6))
 
     assert whats(sample.store) == [
@@ -316,7 +316,7 @@ def test_finds_an_altered_follow_up(sample: SampleControl) -> None:
     assert '"tree":"oak"' in found.found
 
 
-def test_finds_a_follow_up_that_is_filed_elsewhere(sample: SampleControl) -> None:
+def test_finds_a_follow_up_with_other_tags(sample: SampleControl) -> None:
     picked = SCHEMA.vocabulary.fact(FruitPicked("elm", "picker-1", 10, 6))
     basket = replace(SCHEMA.vocabulary.fact(BasketFilled("north", "elm")), tags=("barn_id:south",))
     sample.store.commit(Commit(T0, facts=(picked, basket)))
@@ -349,7 +349,7 @@ class NewBasketFilled(Struct, frozen=True):
 NewBasketFilled.__name__ = "BasketFilled"
 
 
-def test_takes_a_follow_up_of_an_older_schema_for_what_it_has_become(
+def test_accepts_a_follow_up_of_an_older_schema_as_its_upgraded_form(
     sample: SampleControl,
 ) -> None:
     newer = FactType(NewBasketFilled, "orchard", 2, {1: basket_of_schema_2})
@@ -428,7 +428,7 @@ def busier(row: Any, fact: Any, now: datetime) -> Any:
     return tree, [*effects, *(CartSent("north", 1) for effect in effects)]
 
 
-def test_follow_ups_of_a_machine_that_has_a_new_number_since_are_history(
+def test_does_not_compare_follow_ups_from_before_a_machines_new_number(
     sample: SampleControl,
 ) -> None:
     rebuild_changed(sample.store, FOLDS, T0)
@@ -441,7 +441,7 @@ def test_follow_ups_of_a_machine_that_has_a_new_number_since_are_history(
     assert differences(sample.store, newer) == []
 
 
-def test_follow_ups_since_the_new_number_are_compared(sample: SampleControl) -> None:
+def test_compares_follow_ups_since_the_new_number(sample: SampleControl) -> None:
     newer = renumbered(tree_machine)
     rebuild_changed(sample.store, newer, T0)
     assert differences(sample.store, newer) == []
@@ -486,7 +486,7 @@ def test_reads_the_log_once_for_all_folds_that_changed() -> None:
     assert fed == [0]
 
 
-def test_leaves_a_number_that_another_start_has_written_meanwhile() -> None:
+def test_keeps_a_number_that_another_start_has_written_meanwhile() -> None:
     class Raced(MemoryStore):
         """Another process finishes its start while ours replays."""
 

@@ -85,7 +85,7 @@ def ending(tally: RolloutTally, event: RolloutEvent) -> tuple[Outcome | None, li
         (step_tally(None, opened(), T0)[0], TERMINAL, Outcome.EMPTY),
     ],
 )
-def test_gets_its_outcome_from_where_it_was_and_what_ended_it(
+def test_the_outcome_follows_from_the_state_and_the_event_that_ended_it(
     tally: RolloutTally, event: RolloutEvent, outcome: Outcome
 ) -> None:
     found, said = ending(tally, event)
@@ -117,7 +117,7 @@ def test_has_no_outcome_while_a_clearance_may_still_lead_to_success(
 
 
 @pytest.mark.req("OP-1", **pure)
-def test_keeps_its_outcome_whatever_comes_later() -> None:
+def test_never_changes_its_outcome_later() -> None:
     late = (joins(late=True, host_id="z"), moves(PENDING, ACTIVATING, late=True))
     tally = after(opened(1), *through())
     assert (tally.outcome, tally.outcome_at) == (Outcome.SUCCEEDED, T0)
@@ -153,7 +153,7 @@ def test_ends_by_what_its_planned_hosts_did(outcome: Outcome, tally: RolloutTall
 
 
 @pytest.mark.req("OP-1", **pure)
-def test_says_what_it_ended_with_and_by_what() -> None:
+def test_records_its_outcome_and_what_ended_it() -> None:
     tally = after(opened(4, failures_max=1), *through(host_id="b"), *STARTS, skips(None))
     tally = runs(moves(ACTIVATING, FAILED), tally, T0)
     assert tally.waves[0].tolerated == 1
@@ -171,7 +171,7 @@ def test_says_what_it_ended_with_and_by_what() -> None:
     assert (stopped.cause, stopped.cause_id) == (Cause.HOST, "a")
 
 
-def test_refuses_to_be_told_another_outcome_than_its_own() -> None:
+def test_refuses_an_outcome_other_than_its_own() -> None:
     for tally in SITUATIONS:
         for outcome in Outcome:
             if tally.outcome is None:
@@ -192,7 +192,7 @@ def test_refuses_to_be_told_another_outcome_than_its_own() -> None:
     ],
     ids=["halt", "rollback-and-halt", "the rollback failed at once"],
 )
-def test_says_that_it_is_halted_under_every_policy(
+def test_records_that_it_is_halted_under_every_policy(
     before: RolloutTally, event: RolloutEvent
 ) -> None:
     stepped, caused = step_tally(before, event, T0)
@@ -252,7 +252,7 @@ def later(fact: Said, span: timedelta) -> Said:
         ),
     ],
 )
-def test_success_says_good_and_a_halt_a_bad_outcome_or_a_rollback_says_bad(
+def test_a_success_marks_a_release_good_and_a_halt_a_bad_outcome_or_a_rollback_bad(
     fact: Said, unknown: Word | None, good: Word, bad: Word
 ) -> None:
     assert "web-stable/web.3" in release_standings.ids(fact)
@@ -262,14 +262,14 @@ def test_success_says_good_and_a_halt_a_bad_outcome_or_a_rollback_says_bad(
 
 
 @pytest.mark.req("OP-2", **pure)
-def test_a_second_success_keeps_since_when_the_word_is_good() -> None:
+def test_a_second_success_keeps_the_time_of_the_first() -> None:
     again = step_standing(GOOD, later(concludes(Outcome.SUCCEEDED), HOUR), T0)
 
     assert (again.said_at, again.running_since) == (T0, T0)
 
 
 @pytest.mark.req("OP-2", **pure)
-def test_counts_how_long_a_release_was_the_newest_success_until_a_bad_word() -> None:
+def test_counts_how_long_a_release_was_the_newest_success_until_it_was_marked_bad() -> None:
     moved_on = step_standing(GOOD, later(NEXT, HOUR), T0)
     assert (moved_on.running_since, moved_on.soaked_seconds) == (None, 3_600)
     assert moved_on.followed_by == "web.4"
@@ -285,7 +285,7 @@ def test_counts_how_long_a_release_was_the_newest_success_until_a_bad_word() -> 
 
 
 @pytest.mark.req("OP-2", **pure)
-def test_ends_the_stretch_although_the_rollout_was_pruned_before_the_next_one() -> None:
+def test_ends_that_period_although_the_rollout_was_pruned_before_the_next_one() -> None:
     """A pruned rollout is superseded by none: the next opening shows that the channel moved on."""
     opening = later(NEXT, HOUR)
     assert isinstance(opening, RolloutOpened)
@@ -294,7 +294,7 @@ def test_ends_the_stretch_although_the_rollout_was_pruned_before_the_next_one() 
     assert step_standing(GOOD, opening, T0).running_since is None
 
 
-def test_a_tolerated_failure_says_nothing_of_the_release() -> None:
+def test_a_tolerated_failure_does_not_mark_the_release() -> None:
     tally = after(opened(2, failures_max=1), *through(host_id="b"), *STARTS)
     _, caused = step_tally(tally, moves(ACTIVATING, FAILED), T0)
 

@@ -62,7 +62,7 @@ def test_has_the_state_of_its_tally_after_a_resume_and_a_new_failure(fleet: Memo
     assert check_state(fleet, rollout_id) is RolloutState.FAILED
 
 
-def test_stays_failed_when_a_host_that_was_given_up_comes_back(fleet: MemoryFleet) -> None:
+def test_stays_failed_when_a_lost_host_comes_back(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1)
     fleet.start(rollout_id, "w0-0")
     fleet.fail(rollout_id, "w0-0")
@@ -96,7 +96,7 @@ def test_is_reverted_although_a_host_waits_for_its_reboot(fleet: MemoryFleet) ->
     assert check_state(fleet, rollout_id) is RolloutState.CONVERGING
 
 
-def test_takes_the_order_of_a_deferred_host_back_while_it_is_halted(fleet: MemoryFleet) -> None:
+def test_cancels_the_order_of_a_deferred_host_while_it_is_halted(fleet: MemoryFleet) -> None:
     rollout_id = halt_beside_a_deferred_host(fleet)
     fleet.cancel(rollout_id, "w0-0")
 
@@ -110,7 +110,7 @@ def test_takes_the_order_of_a_deferred_host_back_while_it_is_halted(fleet: Memor
     assert check_state(fleet, rollout_id) is RolloutState.TERMINAL
 
 
-def test_hears_no_reboot_into_the_target_while_it_is_halted(fleet: MemoryFleet) -> None:
+def test_refuses_a_reboot_into_the_target_while_it_is_halted(fleet: MemoryFleet) -> None:
     rollout_id = halt_beside_a_deferred_host(fleet)
 
     with pytest.raises(RolloutIsHalted):
@@ -126,7 +126,7 @@ def test_hears_no_reboot_into_the_target_while_it_is_halted(fleet: MemoryFleet) 
     assert check_state(fleet, rollout_id) is RolloutState.ACTIVE
 
 
-def test_hears_the_reboot_into_a_target_that_was_replaced_after_the_halt(
+def test_accepts_the_reboot_into_a_target_that_was_replaced_after_the_halt(
     fleet: MemoryFleet,
 ) -> None:
     """Its order will not be cancelled any more, so its report must not wait for that."""
@@ -170,7 +170,7 @@ def fail_two(fleet: MemoryFleet) -> str:
 
 
 @pytest.mark.req("RO-18", **pure)
-def test_tries_only_those_hosts_again_that_the_operator_names(fleet: MemoryFleet) -> None:
+def test_retries_only_the_hosts_that_the_operator_names(fleet: MemoryFleet) -> None:
     rollout_id = fail_two(fleet)
     fleet.clear(rollout_id, Clearance.RESUME, "w0-1")
     assert check_state(fleet, rollout_id) is RolloutState.ACTIVE
@@ -191,7 +191,7 @@ def test_tries_only_those_hosts_again_that_the_operator_names(fleet: MemoryFleet
     assert check_state(fleet, rollout_id) is RolloutState.TERMINAL
 
 
-def test_stops_again_when_a_host_that_is_tried_again_fails(fleet: MemoryFleet) -> None:
+def test_stops_again_when_a_retried_host_fails(fleet: MemoryFleet) -> None:
     rollout_id = fail_two(fleet)
     fleet.clear(rollout_id, Clearance.RESUME, "w0-1")
     fleet.start(rollout_id, "w0-1")
@@ -204,7 +204,7 @@ def test_stops_again_when_a_host_that_is_tried_again_fails(fleet: MemoryFleet) -
     assert fleet.tally(rollout_id).current_wave == 1
 
 
-def test_goes_on_when_every_host_that_failed_was_named_and_converged(fleet: MemoryFleet) -> None:
+def test_continues_when_every_failed_host_was_named_and_converged(fleet: MemoryFleet) -> None:
     rollout_id = fail_two(fleet)
     fleet.clear(rollout_id, Clearance.RESUME, "w0-0", "w0-1")
     fleet.reach(rollout_id, "w0-0", "w0-1")
@@ -214,7 +214,7 @@ def test_goes_on_when_every_host_that_failed_was_named_and_converged(fleet: Memo
     assert fleet.tally(rollout_id).current_wave == 1
 
 
-def test_tries_no_host_again_that_did_not_fail(fleet: MemoryFleet) -> None:
+def test_retries_no_host_that_did_not_fail(fleet: MemoryFleet) -> None:
     rollout_id = fail_two(fleet)
     with pytest.raises(InvalidInput, match="w0-2"):
         fleet.clear(rollout_id, Clearance.RESUME, "w0-2")

@@ -68,7 +68,7 @@ def test_starts_no_wave_while_every_host_of_the_one_before_waits_for_its_reboot(
     assert fleet.tally(rollout_id).current_wave == 1
 
 
-def test_asks_for_as_many_hosts_as_the_wave_has_at_most(fleet: MemoryFleet) -> None:
+def test_requires_no_more_hosts_than_the_wave_has(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 2, 1, converged_min=5)
     fleet.reach(rollout_id, "w0-0")
     assert fleet.tally(rollout_id).current_wave == 0
@@ -76,7 +76,7 @@ def test_asks_for_as_many_hosts_as_the_wave_has_at_most(fleet: MemoryFleet) -> N
     assert fleet.tally(rollout_id).current_wave == 1
 
 
-def test_asks_for_nobody_where_the_policy_says_so(fleet: MemoryFleet) -> None:
+def test_requires_no_host_if_the_policy_allows_it(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1, 1, converged_min=0)
     fleet.skip(rollout_id, "w0-0")
     assert fleet.tally(rollout_id).current_wave == 1
@@ -123,7 +123,7 @@ def test_skips_no_silent_host_that_the_minimum_of_its_wave_needs() -> None:
 
 @pytest.mark.req("RO-12", **pure)
 @pytest.mark.parametrize("where", ["no order", "pending", "deferred", "a later wave"])
-def test_goes_on_without_a_host_that_an_operator_skips(fleet: MemoryFleet, where: str) -> None:
+def test_continues_without_a_host_that_an_operator_skips(fleet: MemoryFleet, where: str) -> None:
     rollout_id = fleet.promote("web.1", 2, 2)
     if where in ("pending", "deferred"):
         fleet.order(rollout_id, "w0-0")
@@ -142,7 +142,7 @@ def test_goes_on_without_a_host_that_an_operator_skips(fleet: MemoryFleet, where
     assert fleet.state(rollout_id) is RolloutState.TERMINAL
 
 
-def test_skips_no_host_that_runs_its_order(fleet: MemoryFleet) -> None:
+def test_does_not_skip_a_host_that_is_running_its_order(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 3)
     fleet.start(rollout_id, "w0-0", "w0-1")
     with pytest.raises(HostUnderWay, match="w0-0 is switching; it ends by itself by 2026"):

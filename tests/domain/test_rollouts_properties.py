@@ -552,7 +552,7 @@ proved = pytest.mark.req(
 @proved
 @given(st.sampled_from(OnFailure), st.sampled_from((0, 0, 1)), deeds)
 @settings(max_examples=fewer(30), deadline=None)
-def test_holds_the_invariants_whoever_does_what(
+def test_holds_the_invariants_under_any_actions(
     on_failure: OnFailure, failures_max: int, done: list[Deed]
 ) -> None:
     sail(on_failure, failures_max, done)
@@ -562,7 +562,7 @@ def test_holds_the_invariants_whoever_does_what(
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=fewer(40), deadline=None)
 @pytest.mark.long
-def test_holds_the_invariants_over_long_voyages(seed: int) -> None:
+def test_holds_the_invariants_over_long_runs(seed: int) -> None:
     """Reaches states that a shrinking search seldom reaches: all actions are equally likely."""
     dice = Random(seed)
     done = [(dice.choice(DEEDS), dice.randrange(9), dice.randrange(60)) for _ in range(80)]
@@ -573,7 +573,7 @@ FAR_VOYAGES = (113, 30, 18, 19)  # the first 400 runs encountered all of it
 
 
 @pytest.mark.long
-def test_comes_across_every_state_and_every_clearance_on_such_voyages() -> None:
+def test_long_runs_reach_every_state_and_every_clearance() -> None:
     """The properties above would also hold of a fleet in which nothing happens."""
     MET.clear()
     unmet = {

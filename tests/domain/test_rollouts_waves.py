@@ -81,7 +81,7 @@ def finish(fleet: MemoryFleet, rollout_id: str, host_id: str) -> None:
         (3, 100, 0, 0, 0, 3, True),  # the policy requires no host
     ],
 )
-def test_a_wave_is_done_when_enough_converged_and_enough_are_through(
+def test_a_wave_is_done_when_enough_hosts_converged_and_enough_are_done(
     hosts: int, percent: int, least: int, converged: int, deferred: int, left: int, done: bool
 ) -> None:
     counts = {HostState.CONVERGED: converged, HostState.DEFERRED: deferred}
@@ -98,7 +98,7 @@ def test_a_wave_is_done_when_enough_converged_and_enough_are_through(
 
 
 @pytest.mark.req("RO-12", "OP-9", **pure)
-def test_goes_on_from_active_while_hosts_of_a_share_are_under_way(fleet: MemoryFleet) -> None:
+def test_starts_the_next_wave_while_hosts_of_a_share_are_under_way(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 4, 1, members={"success_percent": 50})
     fleet.start(rollout_id, "w0-2", "w0-3")
     fleet.reach(rollout_id, "w0-0")
@@ -113,7 +113,7 @@ def test_goes_on_from_active_while_hosts_of_a_share_are_under_way(fleet: MemoryF
     assert fleet.tally(rollout_id).halted_at is not None, "a straggler that fails still halts it"
 
 
-def test_waits_again_when_a_host_that_counted_is_no_longer_through() -> None:
+def test_waits_again_when_a_host_that_counted_is_no_longer_done() -> None:
     share = {"success_percent": 50}
     tally = after(opened(2, 1, 1, members=share), *through(), *through(1, "c"))
     assert (tally.current_wave, reached(tally)) == (2, 2)
@@ -139,7 +139,9 @@ def start_due(fleet: MemoryFleet, rollout_id: str) -> None:
     fleet.execute(start_due_wave, StartDueWave(rollout_id=rollout_id, due_at=due_at))
 
 
-def test_waits_for_the_delay_of_the_next_wave_and_then_goes_by_a_timer(fleet: MemoryFleet) -> None:
+def test_waits_for_the_delay_of_the_next_wave_and_then_starts_it_by_a_timer(
+    fleet: MemoryFleet,
+) -> None:
     rollout_id = promote_later(fleet, 1, 1)
     fleet.reach(rollout_id, "w0-0")
     tally = fleet.tally(rollout_id)
@@ -169,7 +171,7 @@ def test_starts_no_wave_by_its_timer_while_it_is_paused(fleet: MemoryFleet) -> N
     assert fleet.tally(rollout_id).current_wave == 1, "its time came meanwhile"
 
 
-def test_counts_the_delay_again_when_a_host_is_no_longer_through() -> None:
+def test_restarts_the_delay_when_a_host_is_no_longer_done() -> None:
     tally = after(
         opened(2, 1, members={"delay_seconds": 60}),
         *through(),
@@ -206,7 +208,7 @@ def go_on(fleet: MemoryFleet, rollout_id: str) -> None:
 
 
 @pytest.mark.req("OP-9", **pure)
-def test_orders_nobody_of_a_manual_wave_before_it_is_continued(fleet: MemoryFleet) -> None:
+def test_orders_no_host_of_a_manual_wave_before_it_is_continued(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1, 1, **BY_HAND)
     with pytest.raises(WaveNotReached):
         fleet.order(rollout_id, "w0-0")
@@ -232,7 +234,7 @@ def test_may_be_continued_before_the_wave_before_it_is_done(fleet: MemoryFleet) 
     assert fleet.tally(rollout_id).current_wave == 1
 
 
-def test_continues_nothing_that_goes_by_itself_or_is_halted(fleet: MemoryFleet) -> None:
+def test_cannot_continue_an_automatic_wave_or_a_halted_rollout(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1, 1)
     with pytest.raises(NothingToContinue, match=r"no wave of .* waits to be continued"):
         go_on(fleet, rollout_id)
@@ -250,7 +252,7 @@ def skip(fleet: MemoryFleet, rollout_id: str, wave: str) -> None:
 
 
 @pytest.mark.req("OP-9", **pure)
-def test_goes_on_without_a_wave_that_an_operator_skips(fleet: MemoryFleet) -> None:
+def test_continues_without_a_wave_that_an_operator_skips(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 3, 1, 1)
     fleet.start(rollout_id, "w0-0")
     fleet.order(rollout_id, "w0-1")
@@ -272,7 +274,7 @@ def test_goes_on_without_a_wave_that_an_operator_skips(fleet: MemoryFleet) -> No
     assert fleet.tally(rollout_id).outcome is Outcome.SUCCEEDED
 
 
-def test_skips_a_later_wave_and_with_it_its_delay_and_the_person_it_waits_for(
+def test_skipping_a_later_wave_also_skips_its_delay_and_its_manual_start(
     fleet: MemoryFleet,
 ) -> None:
     rollout_id = fleet.promote("web.1", 1, 1, 1, members={"delay_seconds": 60, "manual": True})
@@ -285,7 +287,7 @@ def test_skips_a_later_wave_and_with_it_its_delay_and_the_person_it_waits_for(
     assert fleet.tally(rollout_id).outcome is Outcome.SUCCEEDED
 
 
-def test_skips_no_wave_that_is_none_or_went_already(fleet: MemoryFleet) -> None:
+def test_cannot_skip_a_missing_or_started_wave(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1, 1)
     with pytest.raises(WaveNotFound, match="has no wave early; its waves are w0, w1"):
         skip(fleet, rollout_id, "early")
@@ -297,7 +299,7 @@ def test_skips_no_wave_that_is_none_or_went_already(fleet: MemoryFleet) -> None:
         skip(fleet, rollout_id, "w0")
 
 
-def test_says_why_a_verb_is_not_possible(fleet: MemoryFleet) -> None:
+def test_explains_why_a_verb_is_not_possible(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1, 1)
     fleet.reach(rollout_id, "w0-0")
     fleet.reach(rollout_id, "w1-0")
@@ -320,7 +322,7 @@ def force(fleet: MemoryFleet, rollout_id: str) -> None:
 
 
 @pytest.mark.req("OP-9", **pure)
-def test_lets_every_wave_go_at_once_and_still_counts_their_hosts(fleet: MemoryFleet) -> None:
+def test_starts_every_wave_at_once_and_still_counts_their_hosts(fleet: MemoryFleet) -> None:
     members = {"delay_seconds": 60, "manual": True}
     rollout_id = fleet.promote("web.1", 1, 1, 2, members=members)
     fleet.clock.now += MINUTE
@@ -339,7 +341,7 @@ def test_lets_every_wave_go_at_once_and_still_counts_their_hosts(fleet: MemoryFl
         force(fleet, rollout_id)
 
 
-def test_lets_the_only_wave_go_that_waits_for_a_person(fleet: MemoryFleet) -> None:
+def test_starts_the_only_wave_that_waits_for_a_person(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1, **BY_HAND)
     force(fleet, rollout_id)
     fleet.reach(rollout_id, "w0-0")
