@@ -52,7 +52,7 @@ def test_passes_the_shipped_case_of_append_and_subscribe(recorder: TidegateRecor
 
 
 @pytest.mark.req("CB-17")
-def test_conditions_hold_where_positions_have_gaps_too(recorder: TidegateRecorder) -> None:
+def test_conditions_hold_even_if_positions_have_gaps(recorder: TidegateRecorder) -> None:
     first = recorder.append([DCBEvent("Joined", b"1", ["course", "student"])])
     both = DCBQuery([DCBQueryItem(tags=["course", "student"])])
     joined = DCBQuery([DCBQueryItem(types=["Joined"])])

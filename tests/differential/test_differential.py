@@ -116,7 +116,7 @@ def test_answers_random_programs_as_the_oracle_does(logs: Logs, seed: int, examp
     scope="function",
 )
 @pytest.mark.timeout(SHRINK_SECONDS_MAX)
-def test_answers_as_the_oracle_does_when_every_memory_is_tiny(
+def test_answers_as_the_oracle_does_when_every_cache_is_tiny(
     logs: Logs, seed: int, examples: int
 ) -> None:
     assert run_programs(logs, seed, examples) >= examples
@@ -124,7 +124,7 @@ def test_answers_as_the_oracle_does_when_every_memory_is_tiny(
 
 @pytest.mark.req("CB-17")
 @pytest.mark.parametrize("bad", sorted(UNKNOWN_CLAUSES))
-def test_refuses_an_unknown_word_wherever_it_stands(logs: Logs, bad: str) -> None:
+def test_refuses_an_unknown_word_anywhere(logs: Logs, bad: str) -> None:
     store = logs.store(SCHEMA)
     unknown, known, unfenced = (
         UNKNOWN_CLAUSES[bad],
@@ -140,7 +140,7 @@ def test_refuses_an_unknown_word_wherever_it_stands(logs: Logs, bad: str) -> Non
             store.read(Query((first,)), guard=Query((unknown,)))
 
 
-def test_asks_what_matters_often_enough() -> None:
+def test_programs_cover_the_interesting_cases_often_enough() -> None:
     """A run without conflicts, replays or results would prove nothing."""
     tally: Counter[str] = Counter()
 

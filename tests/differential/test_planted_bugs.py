@@ -107,7 +107,7 @@ def test_the_checker_finds_a_guard_outside_the_transaction(engine: str, logs: Lo
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize(("engine", "place", "mutant"), MEMORY_BUGS, scope="function")
-def test_the_checker_finds_a_memory_that_forgets(
+def test_the_checker_finds_a_cache_that_drops_facts_silently(
     logs: Logs, place: str, mutant: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(place, mutant)

@@ -23,7 +23,7 @@ from tidegate import engines, kernel
 TIMES = ("_SECONDS", "_SECONDS_MAX", "_SECONDS_FIRST", "_MS")
 
 
-def test_every_number_of_the_engines_is_tiny_or_no_memory() -> None:
+def test_every_limit_of_the_engines_is_tiny_or_not_of_a_cache() -> None:
     no_memory = frozenset().union(*LIMITS.values())
     unknown = [
         f"{module}.{name}"
@@ -39,7 +39,7 @@ def test_every_number_of_the_engines_is_tiny_or_no_memory() -> None:
     assert unknown == [], "add each to SIZES, or to LIMITS if nothing is forgotten beyond it"
 
 
-def test_every_number_of_the_kernel_is_tiny_or_no_memory() -> None:
+def test_every_limit_of_the_kernel_is_tiny_or_not_of_a_cache() -> None:
     no_memory = frozenset().union(*KERNEL_LIMITS.values())
     unknown = [
         f"{module}.{name}"
@@ -79,7 +79,7 @@ def test_every_cache_of_the_engines_is_tiny_or_unbounded() -> None:
     assert unknown == []
 
 
-def test_no_module_keeps_the_size_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_module_keeps_the_original_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """A constant that another module imported by its value must be shrunk there, too."""
     list(defined())  # imports them all
     shrunk(monkeypatch)

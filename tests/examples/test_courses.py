@@ -93,7 +93,7 @@ def test_refuses_the_slice_without_the_annotation() -> None:
 
 
 @pytest.mark.req("CB-6", "CB-16")
-def test_refuses_the_course_that_is_full_and_the_student_who_has_enough(courses: Control) -> None:
+def test_refuses_a_full_course_and_an_over_enrolled_student(courses: Control) -> None:
     for number in range(COURSES_PER_STUDENT_MAX + 1):
         courses.execute(define_course, DefineCourse(f"c{number}", 1))
     courses.execute(register_student, RegisterStudent("ann"))
@@ -116,7 +116,7 @@ def prepare(connect: Connect, courses: int, capacity: int, students: int) -> Non
 
 
 @pytest.mark.req("CB-16")
-def test_fills_a_course_exactly_by_16_racing_students(connect: Connect) -> None:
+def test_16_racing_students_fill_a_course_exactly(connect: Connect) -> None:
     prepare(connect, courses=1, capacity=5, students=16)
     work = [(subscribe_student, SubscribeStudent("c0", f"s{n}")) for n in range(16)]
 
@@ -132,7 +132,7 @@ def subscribe_in_a_process(address: Address, commands: Sequence[Struct]) -> list
 
 
 @pytest.mark.req("CB-16")
-def test_holds_both_limits_when_processes_race(
+def test_both_limits_hold_when_processes_race(
     address: Address | None, connect: Connect, processes: ProcessPoolExecutor
 ) -> None:
     prepare(connect, courses=5, capacity=3, students=4)

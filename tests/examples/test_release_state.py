@@ -163,7 +163,7 @@ def test_recovers_an_effect_whose_state_lost_the_race(control: Control) -> None:
 
 
 @pytest.mark.req("RS-19")
-def test_leaves_pin_and_confidence_alone_where_the_world_disagrees(control: Control) -> None:
+def test_does_not_change_pin_and_confidence_when_the_world_disagrees(control: Control) -> None:
     target = FakeTarget()
     app.register(control)
     command = promotion(control, app.SCOPE, "web.2", app.DIGESTS["web.2"], "c1")

@@ -132,7 +132,7 @@ def test_a_rotated_secret_is_verified_before_and_after_the_receiver_has_it(
 
 
 @pytest.mark.req("RS-9", **ONE_STORE)
-def test_an_effect_happens_once_per_id_and_its_state_can_be_asked(
+def test_an_effect_happens_once_per_id_and_its_state_can_be_queried(
     receiver: ReceiverProcess,
 ) -> None:
     target = receiver.target(SECRET)

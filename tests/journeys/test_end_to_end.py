@@ -167,7 +167,7 @@ def fleet(store: str, tmp_path: Path) -> Iterator[ProcessFleet]:
         yield ProcessFleet(tmp_path, store, stack)
 
 
-def test_tells_the_whole_story_and_comes_to_the_same_end_on_every_engine(
+def test_the_whole_story_ends_in_the_same_state_on_every_engine(
     fleet: ProcessFleet, request: pytest.FixtureRequest
 ) -> None:
     here = fleet

@@ -73,7 +73,7 @@ def tell(tmp_path: Path) -> Iterator[Callable[..., Story]]:
         yield lambda *texts, **policy: Story(tmp_path, stack, *texts, **policy)
 
 
-def test_two_bad_releases_in_a_row_then_back_twice(tell: Callable[..., Story]) -> None:
+def test_rolls_back_twice_after_two_bad_releases_in_a_row(tell: Callable[..., Story]) -> None:
     story = tell("good one", "good two", "broken three", "broken four")
     story.succeed("web.1")
     story.succeed("web.2")
@@ -100,7 +100,7 @@ def test_two_bad_releases_in_a_row_then_back_twice(tell: Callable[..., Story]) -
     assert story.server.installation.health.differences() == []
 
 
-def test_back_during_a_freeze_waits_and_now_does_not(tell: Callable[..., Story]) -> None:
+def test_a_rollback_during_a_freeze_waits_unless_it_is_now(tell: Callable[..., Story]) -> None:
     """web.2 soaks for an hour when it is found to be bad. The agent polls while it soaks."""
     story = tell("good one", "good two")
     story.succeed("web.1")

@@ -211,7 +211,7 @@ def pipeline(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pipelin
 
 
 @pytest.mark.req("OP-2", engines=None, reason="real processes; its own parameters are engines")
-def test_nothing_that_is_bad_on_dev_reaches_prod_and_people_go_back(pipeline: Pipeline) -> None:
+def test_no_bad_release_of_dev_reaches_prod_and_people_roll_back(pipeline: Pipeline) -> None:
     what_succeeded_on_dev_reaches_prod(pipeline)
     what_failed_on_dev_is_held_and_stays_so_when_it_is_aborted_there(pipeline)
     what_was_aborted_or_replaced_on_dev_is_held(pipeline)

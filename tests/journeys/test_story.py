@@ -99,7 +99,7 @@ def second_release(story: Story, first: str) -> str:
 
 
 @pytest.mark.req("LC-4", "LC-18", "RS-1", "RS-9", "PB-1")
-def test_tells_the_story_from_draft_to_rollback(story: Story) -> None:
+def test_the_story_from_draft_to_rollback(story: Story) -> None:
     first = an_author_drafts_and_somebody_else_approves(story)
     place = the_release_manager_opens_the_channel(story, first)
     second, promoted = a_second_revision_is_promoted(story, first, place)
@@ -313,7 +313,7 @@ def test_deletes_a_release_once_no_scope_is_pinned_to_it(story: Story) -> None:
     assert (pins(story, "web.1"), pins(story, "web.3")) == (1, 0)
 
 
-def test_does_not_even_begin_to_delete_what_is_pinned(story: Story) -> None:
+def test_does_not_begin_to_delete_a_pinned_release(story: Story) -> None:
     """A deletion that waits for finalizers would leave no choice but to complete it."""
     first = first_release(story)
     story.act(UpdateRevision, first, AUTHOR, finalizers=("audit",))

@@ -33,7 +33,7 @@ def blob_of(server: Served, rollout_id: str) -> Path:
 
 
 @pytest.mark.parametrize(("content", "code"), [(None, "blob_missing"), (b"{}", "blob_damaged")])
-def test_one_lost_plan_stops_no_other_rollout_and_is_counted_and_told(
+def test_one_lost_plan_stops_no_other_rollout_and_is_counted_and_reported(
     server: Served, content: bytes | None, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fleet = DashboardFleet(server)
@@ -64,7 +64,7 @@ def test_one_lost_plan_stops_no_other_rollout_and_is_counted_and_told(
     assert why["answer"].startswith(f"the dispatcher leaves the rollout out, {code}: ")
 
 
-def test_finds_rollouts_well_that_can_be_read(server: Served) -> None:
+def test_reports_readable_rollouts_as_healthy(server: Served) -> None:
     fleet = DashboardFleet(server)
     fleet.channel("web-stable")
     fleet.enroll("web-stable", "web-1")

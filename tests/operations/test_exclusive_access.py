@@ -193,7 +193,7 @@ def await_alone(url: str, lease: float = LEASE_SECONDS) -> ExitStack:
 # ── presence ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_many_may_be_there_or_one_alone(url: str) -> None:
+def test_many_processes_may_be_present_or_one_alone(url: str) -> None:
     with other(url, "joins") as guest:
         assert guest.hears() == "there"
         with present(url):
@@ -214,7 +214,7 @@ def test_many_may_be_there_or_one_alone(url: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["joins", "is alone"])
-def test_a_process_that_was_killed_is_counted_no_more(url: str, how: str) -> None:
+def test_a_killed_process_is_no_longer_counted(url: str, how: str) -> None:
     with other(url, how, SHORT) as guest:
         assert guest.hears() == "there"
 
@@ -246,7 +246,7 @@ def test_a_lease_is_renewed_while_its_process_lives(table_url: str) -> None:
 # ── starts ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_all_who_start_at_once_on_a_new_log_are_there_together(url: str) -> None:
+def test_processes_that_start_at_once_on_a_new_log_run_together(url: str) -> None:
     with ExitStack() as stack:
         guests = [stack.enter_context(other(url, "starts")) for _ in range(3)]
 
@@ -258,7 +258,7 @@ def test_all_who_start_at_once_on_a_new_log_are_there_together(url: str) -> None
         assert changed_folds(store, FOLDS) == ()
 
 
-def test_a_start_that_must_make_rows_anew_is_refused_until_it_can_be_alone(url: str) -> None:
+def test_a_start_that_must_rebuild_rows_is_refused_until_it_can_be_alone(url: str) -> None:
     with open_counted_store(url, FOLDS, system_clock) as server:
         set_up_by(server)
 
@@ -290,7 +290,7 @@ def test_a_version_never_rebuilds_the_rows_of_a_newer_one(url: str) -> None:
         assert newer.range("users", limit=10) == before
 
 
-def test_a_version_refuses_a_log_with_rows_that_it_does_not_know(url: str) -> None:
+def test_a_version_refuses_a_log_with_unknown_rows(url: str) -> None:
     """It would add facts and not update these rows."""
     prepared(url)
     unknown = Put(Key(FOLD_NUMBERS.name, "shelves"), codec.encode(FoldNumber(1)), ABSENT)
@@ -304,7 +304,7 @@ def test_a_version_refuses_a_log_with_rows_that_it_does_not_know(url: str) -> No
         pass
 
 
-def test_of_two_newer_ones_that_start_at_once_one_makes_rows_anew_and_both_are_there_later(
+def test_one_of_two_newer_processes_that_start_at_once_rebuilds_and_both_run(
     url: str,
 ) -> None:
     prepared(url)
@@ -334,7 +334,7 @@ def test_of_two_newer_ones_that_start_at_once_one_makes_rows_anew_and_both_are_t
 # ── a process that lost its lease ─────────────────────────────────────────────────────────────────
 
 
-def test_no_commit_of_a_process_that_stood_still_lands_after_a_rebuild(table_url: str) -> None:
+def test_a_stalled_process_cannot_commit_after_a_rebuild(table_url: str) -> None:
     with other(table_url, "starts", SHORT) as server:
         assert server.hears() == "there"
         server.signal(signal.SIGSTOP)
@@ -350,7 +350,7 @@ def test_no_commit_of_a_process_that_stood_still_lands_after_a_rebuild(table_url
         set_up_by(store)
 
 
-def test_a_process_that_stood_still_while_nobody_was_alone_goes_on(table_url: str) -> None:
+def test_a_stalled_process_continues_if_no_process_was_alone_meanwhile(table_url: str) -> None:
     with other(table_url, "starts", SHORT) as server:
         assert server.hears() == "there"
         server.signal(signal.SIGSTOP)
@@ -365,7 +365,7 @@ def test_a_process_that_stood_still_while_nobody_was_alone_goes_on(table_url: st
         server.leave()
 
 
-def test_a_rebuild_that_lost_its_lease_writes_no_row_any_more(table_url: str) -> None:
+def test_a_rebuild_that_lost_its_lease_writes_no_more_rows(table_url: str) -> None:
     prepared(table_url)
     with ExitStack() as stack:
         with present(table_url, alone=True):
@@ -381,7 +381,7 @@ def test_a_rebuild_that_lost_its_lease_writes_no_row_any_more(table_url: str) ->
 # ── the command ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_command_makes_nothing_anew_while_a_worker_runs(url: str, tmp_path: Path) -> None:
+def test_the_command_rebuilds_nothing_while_a_worker_runs(url: str, tmp_path: Path) -> None:
     prepared(url)
     words = ("--data", str(tmp_path / "data"), "--store", url)
     with started(["worker", *words], tmp_path / "said") as worker:

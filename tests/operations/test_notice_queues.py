@@ -84,7 +84,7 @@ def test_a_receiver_that_was_down_for_an_hour_gets_everything_in_order(
 
 
 @pytest.mark.req("NT-1", **REAL)
-def test_what_happens_while_nobody_listens_arrives_later_in_order(tmp_path: Path) -> None:
+def test_events_during_an_outage_arrive_later_in_order(tmp_path: Path) -> None:
     """The receiver's process is gone for an hour, and events keep happening meanwhile."""
     port = free_port()
     place = f"127.0.0.1:{port}"
@@ -108,7 +108,7 @@ def test_what_happens_while_nobody_listens_arrives_later_in_order(tmp_path: Path
 
 
 @pytest.mark.req("NT-1", **REAL)
-def test_what_was_sent_and_not_recorded_is_sent_again_under_its_id(
+def test_a_message_sent_and_not_recorded_is_sent_again_under_its_id(
     notified: NotifiedFleet,
 ) -> None:
     """While the receiver answers, another process takes over: the first one must not record
@@ -179,7 +179,7 @@ def test_after_72_hours_a_message_is_dead_and_the_next_one_is_sent(
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_a_message_that_is_refused_three_times_makes_room_for_the_next(
+def test_a_message_that_is_refused_three_times_is_skipped(
     notified: NotifiedFleet, status: int
 ) -> None:
     notified.subscribe()
@@ -204,7 +204,7 @@ def test_a_message_that_is_refused_three_times_makes_room_for_the_next(
     assert queue(notified).delivered == 1
 
 
-def test_a_receiver_that_is_gone_disables_its_subscription_and_tells_the_others(
+def test_a_receiver_that_is_gone_disables_its_subscription_and_the_others_are_notified(
     notified: NotifiedFleet,
 ) -> None:
     notified.subscribe()
@@ -251,7 +251,7 @@ def test_an_operator_skips_the_first_message(notified: NotifiedFleet) -> None:
 
 
 @pytest.mark.req("NT-1", **REAL)
-def test_a_replay_sends_again_what_happened_after_a_position(notified: NotifiedFleet) -> None:
+def test_a_replay_sends_again_the_events_after_a_position(notified: NotifiedFleet) -> None:
     """With the same ids, so that a receiver drops repeats; also from before it subscribed."""
     told = holds(notified, 3)
     notified.subscribe()

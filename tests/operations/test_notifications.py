@@ -90,7 +90,7 @@ def test_a_secret_rotates_without_a_gap(notified: NotifiedFleet) -> None:
         verified(old, headers, body, notified.clock())
 
 
-def test_no_fact_and_no_row_shows_where_a_subscription_goes(notified: NotifiedFleet) -> None:
+def test_no_fact_and_no_row_contains_the_address_of_a_subscription(notified: NotifiedFleet) -> None:
     secret = notified.subscribe().secret
     store = notified.installation.store
     kept = b"".join(event.body for event in store.feed(after=0, limit=10_000).events)
@@ -125,7 +125,7 @@ def test_another_process_takes_over_and_sends_nothing_twice(notified: NotifiedFl
     second.sender.close()
 
 
-def test_the_worker_tells(notified: NotifiedFleet) -> None:
+def test_the_worker_sends_notifications(notified: NotifiedFleet) -> None:
     notified.subscribe(events=("rollout.halted",))
     notified.fleet.sail()
     with Worker(notified.installation, pace=QUICK):

@@ -115,7 +115,7 @@ def test_more_than_twenty_waiting_mails_become_one(mailed: tuple[NotifiedFleet, 
     assert notified.differences() == []
 
 
-def test_a_mail_that_is_refused_for_good_makes_room(mailed: tuple[NotifiedFleet, Inbox]) -> None:
+def test_a_permanently_refused_mail_is_skipped(mailed: tuple[NotifiedFleet, Inbox]) -> None:
     notified, inbox = mailed
     inbox.answer = "554 no such thing here"
     holds(notified, 1)
@@ -192,7 +192,7 @@ def test_grafana_gets_an_annotation_with_a_token(notified: NotifiedFleet) -> Non
     assert json.loads(body)["tags"] == ["tidegate", "web-stable", "channel.held"]
 
 
-def test_a_target_that_cannot_work_is_refused_with_what_it_needs(
+def test_a_target_that_cannot_work_is_refused_with_its_requirements(
     notified: NotifiedFleet,
 ) -> None:
     with pytest.raises(InvalidSubscription, match="smtp_host"):
@@ -209,7 +209,7 @@ def test_a_secret_that_no_header_can_carry_is_refused(notified: NotifiedFleet) -
         notified.subscribe("grafana", TargetKind.GRAFANA, target=target)
 
 
-def test_a_secret_does_not_follow_to_another_address(notified: NotifiedFleet) -> None:
+def test_a_secret_is_not_sent_to_another_address(notified: NotifiedFleet) -> None:
     target = NewTarget(url=notified.url("grafana"), secret="glsa_x")
     notified.subscribe("grafana", TargetKind.GRAFANA, target=target)
     edit = notified.installation.subscriptions.edit
@@ -219,7 +219,7 @@ def test_a_secret_does_not_follow_to_another_address(notified: NotifiedFleet) ->
     edit(OPERATOR, "grafana", target=NewTarget(url=notified.url("elsewhere"), secret="glsa_y"))
 
 
-def test_a_message_that_cannot_be_made_stops_no_other(
+def test_a_message_that_cannot_be_built_stops_no_other(
     mailed: tuple[NotifiedFleet, Inbox], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notified, inbox = mailed
@@ -242,14 +242,14 @@ def test_a_message_that_cannot_be_made_stops_no_other(
     assert queue(notified, "odd").waiting == 1, "it is tried again, and then given up"
 
 
-def test_a_mail_address_that_is_none_is_refused(mailed: tuple[NotifiedFleet, Inbox]) -> None:
+def test_a_malformed_mail_address_is_refused(mailed: tuple[NotifiedFleet, Inbox]) -> None:
     notified, _ = mailed
     for recipient in ("ops", "a@b\r\nBcc: c@d", "<a@b>", ""):
         with pytest.raises(InvalidSubscription):
             notified.subscribe("m", TargetKind.MAIL, target=NewTarget(to=(recipient,)))
 
 
-def test_a_test_message_says_that_it_is_one(mailed: tuple[NotifiedFleet, Inbox]) -> None:
+def test_a_test_message_is_marked_as_one(mailed: tuple[NotifiedFleet, Inbox]) -> None:
     notified, inbox = mailed
 
     answer = notified.installation.subscriptions.test(OPERATOR, "mails")

@@ -33,7 +33,7 @@ def missing(data: Path, names: list[str]) -> list[str]:
         ]
 
 
-def test_ends_in_good_order_under_load_and_loses_nothing_acknowledged(tmp_path: Path) -> None:
+def test_stops_gracefully_under_load_and_loses_nothing_acknowledged(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with served(data, prepared(data)) as server, Load(server) as load:
         load.reach(ENOUGH)
@@ -43,7 +43,7 @@ def test_ends_in_good_order_under_load_and_loses_nothing_acknowledged(tmp_path: 
     assert run("views", "verify", "--data", str(data)).returncode == 0
 
 
-def test_is_killed_under_load_and_starts_again_with_every_view_true(tmp_path: Path) -> None:
+def test_restarts_after_a_kill_under_load_with_every_view_correct(tmp_path: Path) -> None:
     data = tmp_path / "data"
     token = prepared(data)
     with served(data, token) as server, Load(server) as load:
@@ -58,7 +58,7 @@ def test_is_killed_under_load_and_starts_again_with_every_view_true(tmp_path: Pa
         assert server.stop() == 0
 
 
-def test_serves_one_log_once_and_says_so(tmp_path: Path) -> None:
+def test_refuses_a_second_server_on_one_log(tmp_path: Path) -> None:
     data = tmp_path / "data"
     token = prepared(data)
     with served(data, token):
@@ -68,7 +68,9 @@ def test_serves_one_log_once_and_says_so(tmp_path: Path) -> None:
         assert "another server serves" in second.said()
 
 
-def test_works_in_a_process_of_its_own_beside_a_server_that_only_serves(tmp_path: Path) -> None:
+def test_a_worker_runs_in_a_process_of_its_own_with_a_server_that_only_serves(
+    tmp_path: Path,
+) -> None:
     data = tmp_path / "data"
     token = prepared(data)
     archive = tmp_path / "archive"

@@ -62,7 +62,7 @@ def test_each_alert_fires_and_stays_silent(programs: Path) -> None:
     promtool(programs, "test", "rules", "alerts_test.yml")
 
 
-def test_has_a_firing_case_and_a_page_for_each_alert() -> None:
+def test_each_alert_has_a_firing_case_and_a_page() -> None:
     alerts = {rule["alert"]: rule for rule in rules() if "alert" in rule}
     cases = yaml.safe_load((OPS / "alerts_test.yml").read_text())["tests"]
     fired = {
@@ -140,7 +140,7 @@ def firing(url: str) -> set[tuple[str, str]]:
 
 
 @pytest.mark.req("NT-3", **ANY_ENGINE)
-def test_a_real_prometheus_sees_a_rollout_halt(
+def test_a_real_prometheus_detects_a_halted_rollout(
     fleet: ServedFleet, programs: Path, tmp_path: Path
 ) -> None:
     url = httpx2.URL(str(fleet.viewer.base_url))

@@ -50,7 +50,7 @@ def opened(request: pytest.FixtureRequest, engine: str, home: Path) -> Store:
 
 @pytest.mark.req("RO-3", "RO-7", "RO-10", "RO-11", "RO-12", "RO-14")
 @pytest.mark.parametrize("nth", range(SEEDS))
-def test_a_fleet_settles_on_the_engine_fact_for_fact_as_in_memory(
+def test_a_fleet_completes_with_the_same_facts_as_in_memory(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path, nth: int
 ) -> None:
     wanted = telling()[nth]

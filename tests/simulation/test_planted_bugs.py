@@ -99,5 +99,5 @@ def test_finds_the_planted_bug_and_nothing_without_it(
     holds(seed)
 
 
-def test_every_bug_has_its_sign() -> None:
+def test_every_bug_has_an_expected_symptom() -> None:
     assert SIGNS.keys() == BUGS.keys()

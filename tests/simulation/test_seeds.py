@@ -35,7 +35,7 @@ def run(seeds: Iterable[int]) -> list[SimulationResult]:
 @pytest.mark.req("RO-12", engines=None, reason=PURE)
 @pytest.mark.req("OP-10", engines=None, reason=PURE)
 @pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
-def test_no_invariant_breaks_and_every_fleet_settles(first: int) -> None:
+def test_no_invariant_is_violated_and_every_fleet_completes(first: int) -> None:
     ended = run(range(first, first + CHUNK))
 
     assert sum(item.host_events for item in ended) >= HOST_EVENTS * CHUNK
@@ -48,7 +48,7 @@ def test_the_same_seed_gives_the_same_trace() -> None:
 
 @pytest.mark.req("RO-2", engines=None, reason=PURE)
 @pytest.mark.req("RO-6", engines=None, reason=PURE)
-def test_every_state_and_every_event_comes_about_by_composition() -> None:
+def test_the_simulation_reaches_every_state_and_every_event() -> None:
     states = set(RolloutState) - {RolloutState.OPENING}
     events = {kind.__name__ for kind in (*get_args(HostEvent), *get_args(RolloutEvent))}
     events |= {HostJoined.__name__, HostStateChanged.__name__, "GateChanged"}

@@ -33,7 +33,7 @@ SEEDS_MAX = 60
 @pytest.mark.req("RO-12", engines=None, reason=PURE)
 @pytest.mark.req("OP-10", engines=None, reason=PURE)
 @pytest.mark.parametrize("first", range(0, WALKS, CHUNK))
-def test_whoever_does_what_explain_names_every_wait_and_replay_is_equal(first: int) -> None:
+def test_explain_names_every_wait_and_replay_is_equal_on_random_walks(first: int) -> None:
     for seed in range(first, first + CHUNK):
         walk(seed)
 
@@ -88,7 +88,7 @@ def test_walks_notice_a_wait_that_explain_does_not_name() -> None:
         assert "OP-10: nothing says why" in _first_violation()
 
 
-def test_a_walk_is_known_by_its_seed() -> None:
+def test_a_walk_is_determined_by_its_seed() -> None:
     first, again = walk(3), walk(3)
 
     assert (first.ended.trace, first.verbs) == (again.ended.trace, again.verbs)

@@ -12,7 +12,7 @@ STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.stem)
-def test_goes_as_it_is_written(story: Path) -> None:
+def test_a_transcript_gives_the_recorded_results(story: Path) -> None:
     text = story.read_text()
 
     assert played(text) == text, "if it is meant, run python -m tests.transcripts"
@@ -24,7 +24,7 @@ def test_uses_every_verb() -> None:
     assert VERBS.keys() <= used
 
 
-def test_replaces_an_old_answer_and_keeps_comments() -> None:
+def test_replaces_an_old_result_and_keeps_comments() -> None:
     text = "# One host.\n\nhosts e1\n----\nan old answer\n\ndispatch\n"
 
     assert played(text) == (
