@@ -28,10 +28,10 @@ from tests.contract.world import (
     ProductAdded,
     Rebooted,
     append,
+    commit_of,
     land,
     positions,
     stored,
-    told,
     whole_feed,
 )
 from tests.servers import s3
@@ -160,13 +160,13 @@ def test_mirrors_committed_facts_and_a_second_delivery_changes_nothing(
     """
     store = connect()
     order = OrderPlaced("o1", "c1", ("p1",), 3)
-    land(store, told(ProductAdded("p1", "lamp"), order, meta=Meta(actor="user_1")))
+    land(store, commit_of(ProductAdded("p1", "lamp"), order, meta=Meta(actor="user_1")))
     grow(store, 4)
 
     assert follow(archive_of(store, place)) == 162
     first = snapshot(place)
     row = stored(store, ROW)
-    land(store, told(writes=[Delete(ROW, row.version)]))
+    land(store, commit_of(writes=[Delete(ROW, row.version)]))
     assert follow(archive_of(connect(), place)) == 162
 
     assert snapshot(place) == first
@@ -480,7 +480,7 @@ def test_a_late_archiver_overwrites_nothing(home: Path) -> None:
 # ── rebuilding and comparing ──────────────────────────────────────────────────────────────────────
 
 
-def wreck(place: SegmentStore, found: Sequence[SegmentName]) -> Differences:
+def damage(place: SegmentStore, found: Sequence[SegmentName]) -> Differences:
     """Delete one segment, damage one, and add one."""
     place.remove(found[0])
     place.write(found[1], BytesIO(b'{"position":1}\n'))
@@ -501,7 +501,7 @@ def test_finds_differences_and_rebuilds_the_same_bytes(
     first = snapshot(place)
     assert not archive.verify()
 
-    harm = wreck(place, labels(place))
+    harm = damage(place, labels(place))
     assert archive.verify() == harm
     assert archive.rebuild() == len(first)
 

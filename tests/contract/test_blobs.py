@@ -272,7 +272,7 @@ def test_waits_for_a_removal_and_gives_up_if_it_never_ends(s3_url: str) -> None:
     assert blobs.get(blobs.put(b"body")) == b"body"
 
 
-class Meddled:
+class PausingClient:
     """A client that waits right before it removes a blob, or right after it has put one."""
 
     def __init__(
@@ -323,7 +323,9 @@ def test_puts_a_blob_again_that_a_concurrent_removal_deleted(
         napping.set()
         time.sleep(seconds)
 
-    putter = S3Blobs(Meddled(client, after_put=after_put), bucket, LOG, clock=clock, sleep=nap)
+    putter = S3Blobs(
+        PausingClient(client, after_put=after_put), bucket, LOG, clock=clock, sleep=nap
+    )
     with ThreadPoolExecutor(1) as pool:
         putting: list[Future[str]] = []
 
@@ -331,7 +333,7 @@ def test_puts_a_blob_again_that_a_concurrent_removal_deleted(
             putting.append(pool.submit(putter.put, b"body"))
             assert (napping if meets == "the mark" else put).wait(60)
 
-        meddled = Meddled(client, before_removal=before_removal)
+        meddled = PausingClient(client, before_removal=before_removal)
         assert S3Blobs(meddled, bucket, LOG, clock=clock).discard(digest, before=LATER)
         removed.set()
 

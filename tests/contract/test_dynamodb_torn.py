@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from tests.contract.dynamodb_history import MIXED, ROWS_ONLY, Decision, chaos, handle
-from tests.contract.dynamodb_model import CALM, COMMON, Cast, TornTable, Weather
+from tests.contract.dynamodb_model import CALM, COMMON, Actors, TornTable, Weather
 from tests.contract.world import (
     OrderPlaced,
     ProductAdded,
     ProductRenamed,
-    about,
     append,
     clause,
+    commit_of,
     positions,
-    told,
+    query_of,
 )
 from tidegate.engines.dynamodb import DynamoStore
 from tidegate.engines.dynamodb.commit import CommitAttempt
@@ -44,15 +44,15 @@ from tidegate.kernel.model import Query, Receipt
 
 pytestmark = pytest.mark.parametrize("engine", ["dynamodb"])
 
-PRODUCT = about(ProductAdded, ProductRenamed, tags="product_id:p1")
+PRODUCT = query_of(ProductAdded, ProductRenamed, tags="product_id:p1")
 BOTH = Query((*PRODUCT.clauses, clause(OrderPlaced, tags="customer_id:c1")))
 
 
-class Curtain:
+class LaggingTable:
     """A table of which some items lag, until a reader waits."""
 
     def __init__(self) -> None:
-        self.table = TornTable(Cast(0))
+        self.table = TornTable(Actors(0))
         self.store = handle(self.table, CALM)
         self.waits = 0
 
@@ -84,7 +84,7 @@ def test_a_read_is_whole_whichever_part_of_a_transaction_appears_first(
     engine: str, query: Query
 ) -> None:
     """Entry before fence, fence before entry, and every other part of a transaction under way."""
-    curtain = Curtain()
+    curtain = LaggingTable()
     append(curtain.store, ProductAdded("p1"), OrderPlaced("o1", "c1"))
     before = curtain.picture()
     append(curtain.store, ProductRenamed("p1"), OrderPlaced("o2", "c1"))
@@ -108,7 +108,7 @@ def test_a_read_is_whole_whichever_part_of_a_transaction_appears_first(
 
 @pytest.mark.req("CB-25")
 def test_an_index_that_is_one_entry_short_is_read_again(engine: str) -> None:
-    curtain = Curtain()
+    curtain = LaggingTable()
     receipts = [append(curtain.store, ProductRenamed("p1", str(n))) for n in range(4)]
     place = ItemKey(index_partition("product_id:p1"), f"{receipts[1].first:016}")
     reader = curtain.draw({}, [place])
@@ -121,7 +121,7 @@ def test_an_index_that_is_one_entry_short_is_read_again(engine: str) -> None:
 
 def test_an_index_that_never_becomes_whole_is_unavailable_and_never_short(engine: str) -> None:
     """F10: missing items are never taken for the end."""
-    curtain = Curtain()
+    curtain = LaggingTable()
     receipt = append(curtain.store, ProductAdded("p1"))
     del curtain.table.items[ItemKey(index_partition("product_id:p1"), f"{receipt.first:016}")]
 
@@ -131,7 +131,7 @@ def test_an_index_that_never_becomes_whole_is_unavailable_and_never_short(engine
 
 def test_events_above_the_fence_are_returned_by_the_next_read(engine: str) -> None:
     """F8, F11: an event that appears before its fence was raised belongs to no boundary yet."""
-    curtain = Curtain()
+    curtain = LaggingTable()
     first = append(curtain.store, ProductAdded("p1"))
     before = curtain.picture()
     second = append(curtain.store, ProductRenamed("p1"))
@@ -148,7 +148,7 @@ def test_events_above_the_fence_are_returned_by_the_next_read(engine: str) -> No
         "ProductRenamed": 0,
     }
     assert positions(late.events) == [second.last]
-    (refused,) = reader.commit(told(ProductRenamed("p1"), on=[early.boundary]))
+    (refused,) = reader.commit(commit_of(ProductRenamed("p1"), on=[early.boundary]))
     assert not isinstance(refused, Receipt)
 
 

@@ -10,14 +10,14 @@ from tests.contract.world import (
     ProductAdded,
     ProductRenamed,
     Rebooted,
-    about,
     append,
+    commit_of,
     item,
     land,
     positions,
     put,
+    query_of,
     row,
-    told,
     values,
     whole_feed,
 )
@@ -25,7 +25,7 @@ from tidegate.errors import UnfencedQuery
 from tidegate.kernel.model import ALL, Receipt
 from tidegate.kernel.store import Store
 
-PRODUCT = about(ProductAdded, ProductRenamed, tags="product_id:p1")
+PRODUCT = query_of(ProductAdded, ProductRenamed, tags="product_id:p1")
 
 
 def test_is_empty_before_the_first_event(store: Store) -> None:
@@ -83,15 +83,18 @@ def test_skips_commits_without_facts(store: Store) -> None:
     version = 0
     for number in range(4):
         append(store, Rebooted(str(number)))
-        version = land(store, told(writes=[put(item("a"), row(), expect=version)])).last
+        version = land(store, commit_of(writes=[put(item("a"), row(), expect=version)])).last
 
     assert values(whole_feed(store, limit=1)) == [Rebooted(str(number)) for number in range(4)]
     assert store.feed(after=version, limit=1).events == ()
 
 
 def test_skips_refused_commits(store: Store) -> None:
-    land(store, told(writes=[put(item("a"), row())]))
-    good, bad = told(Rebooted("good")), told(Rebooted("bad"), writes=[put(item("a"), row())])
+    land(store, commit_of(writes=[put(item("a"), row())]))
+    good, bad = (
+        commit_of(Rebooted("good")),
+        commit_of(Rebooted("bad"), writes=[put(item("a"), row())]),
+    )
 
     outcomes = store.commit(good, bad, good, bad, good)
 
@@ -110,7 +113,7 @@ def test_reports_the_head(connect: Connect, engine: str) -> None:
     ours, theirs = connect(), connect()
     assert ours.head() == 0
 
-    for commit in (told(Rebooted(), Rebooted()), told(writes=[put(item("a"), row())])):
+    for commit in (commit_of(Rebooted(), Rebooted()), commit_of(writes=[put(item("a"), row())])):
         last = land(theirs, commit).last
 
         head = ours.head()
@@ -126,9 +129,9 @@ def test_using_the_boundary_of_an_unguarded_page_raises(store: Store) -> None:
     cut = store.read(PRODUCT, limit=1)
     unfenced = store.read(ALL)
 
-    land(store, told(Rebooted(), on=[whole.boundary]))
+    land(store, commit_of(Rebooted(), on=[whole.boundary]))
     assert whole.has_boundary
     for page in (cut, unfenced, store.feed(after=0, limit=10)):
         assert not page.has_boundary
         with pytest.raises(UnfencedQuery, match="no boundary"):
-            land(store, told(Rebooted(), on=[page.boundary]))
+            land(store, commit_of(Rebooted(), on=[page.boundary]))

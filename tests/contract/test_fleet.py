@@ -162,7 +162,7 @@ def test_writes_the_rows_of_an_effect_in_the_commit_of_its_event(
             for effect in effects:
                 if isinstance(effect, RolloutEffect):
                     seen.add(type(effect))
-                    _demand_row(commit, effect)
+                    _check_row(commit, effect)
 
     assert seen == {
         RecordRolloutTransition,
@@ -172,7 +172,7 @@ def test_writes_the_rows_of_an_effect_in_the_commit_of_its_event(
     }
 
 
-def _demand_row(commit: Commit, effect: RolloutEffect) -> None:
+def _check_row(commit: Commit, effect: RolloutEffect) -> None:
     puts = {write.key: write for write in commit.writes if isinstance(write, Put)}
     match effect:
         case RecordRolloutTransition(rollout_id=rollout_id, to=to):

@@ -109,7 +109,9 @@ def act(fleet: InProcessFleet) -> list[str]:
     return fleet.control_plane.act()
 
 
-def told(fleet: InProcessFleet, channel: str = PROD, action: str = "auto_promote") -> Automation:
+def automation_of(
+    fleet: InProcessFleet, channel: str = PROD, action: str = "auto_promote"
+) -> Automation:
     found = fleet.control_plane.automation.show(fleet.channel(channel))
     (automation,) = (item for item in found if item.action == action)
     return automation
@@ -141,7 +143,7 @@ def test_promotes_a_release_that_succeeded_before_and_names_the_rule(fleet: InPr
     before = act(fleet)
     finish(fleet, opened)
 
-    assert told(fleet).release_id == "web.1"
+    assert automation_of(fleet).release_id == "web.1"
     assert (before, act(fleet), act(fleet)) == ([], ["prod@web.1"], [])
 
     rollout = fleet.rollout("prod@web.1")
@@ -164,7 +166,7 @@ def test_promotes_the_highest_of_several_and_nothing_below_the_pin(fleet: InProc
     assert act(fleet) == ["prod@web.3"]
     finish(fleet, "prod@web.3")
     assert act(fleet) == []
-    assert told(fleet).sentence == (
+    assert automation_of(fleet).sentence == (
         "Auto-promotion on prod waits: no release above web.3 succeeded before it"
     )
 
@@ -175,7 +177,7 @@ def test_every_edge_must_be_open(fleet: InProcessFleet) -> None:
     pipeline(fleet, ChannelEdge(DEV), ChannelEdge("qa"))
     good(fleet, DEV, "web.1")
     assert act(fleet) == []
-    assert "web.1 was never rolled out on qa" in told(fleet).sentence
+    assert "web.1 was never rolled out on qa" in automation_of(fleet).sentence
 
     opened = fleet.promote("qa", "web.1")
     fleet.dispatch()
@@ -191,7 +193,7 @@ def test_waits_for_the_soak_of_the_edge_and_promotes_a_release_that_soaked_befor
     pipeline(fleet, ChannelEdge(DEV, soak_seconds=600))
     good(fleet, DEV, "web.1")
     assert act(fleet) == []
-    until = told(fleet).until
+    until = automation_of(fleet).until
     assert until is not None
     assert until > fleet.clock()
     fleet.wait(600)
@@ -210,7 +212,7 @@ def test_never_supersedes_an_open_rollout(fleet: InProcessFleet) -> None:
     good(fleet, DEV, "web.2")
 
     assert act(fleet) == []
-    assert told(fleet).sentence == "Auto-promotion on prod waits until prod@web.1 ends"
+    assert automation_of(fleet).sentence == "Auto-promotion on prod waits until prod@web.1 ends"
     finish(fleet, "prod@web.1")
     assert act(fleet) == ["prod@web.2"]
 
@@ -245,7 +247,7 @@ def test_stays_off_after_a_failed_rollout_until_a_person_promotes(
 
     assert act(fleet) == []
     sentence = f"Auto-promotion on prod is off since {why}; it starts again with {WORD}"
-    assert told(fleet).sentence == sentence
+    assert automation_of(fleet).sentence == sentence
     state = fleet.control_plane.fleet_reader.state(["prod@web.1"], fleet.clock())
     waits = {wait.code: wait for wait in explain(state, "prod@web.1").waits}
     assert waits["auto-promote"].sentence == sentence
@@ -273,9 +275,9 @@ def test_waits_while_host_edges_contradict_the_waves_and_reports_why(fleet: InPr
     good(fleet, DEV, "web.1")
 
     assert act(fleet) == []
-    assert told(fleet).release_id is None
-    assert told(fleet).sentence.startswith("Auto-promotion on prod waits: ")
-    assert "p2, in wave 1, waits for p1, in wave 2" in told(fleet).sentence
+    assert automation_of(fleet).release_id is None
+    assert automation_of(fleet).sentence.startswith("Auto-promotion on prod waits: ")
+    assert "p2, in wave 1, waits for p1, in wave 2" in automation_of(fleet).sentence
 
     _relabel(fleet, "p1", channel=PROD, tier="early")
     assert act(fleet) == ["prod@web.1"]
@@ -296,7 +298,7 @@ def test_waits_while_a_host_has_too_many_budgets_and_reports_why(fleet: InProces
     good(fleet, DEV, "web.1")
 
     assert act(fleet) == []
-    assert "budgets of one host" in told(fleet).sentence
+    assert "budgets of one host" in automation_of(fleet).sentence
 
 
 def test_stays_off_after_a_rollback_even_a_successful_one(fleet: InProcessFleet) -> None:
@@ -309,7 +311,7 @@ def test_stays_off_after_a_rollback_even_a_successful_one(fleet: InProcessFleet)
     good(fleet, DEV, "web.3")
 
     assert act(fleet) == []
-    assert "is off since prod was rolled back from web.2" in told(fleet).sentence
+    assert "is off since prod was rolled back from web.2" in automation_of(fleet).sentence
 
 
 def test_never_promotes_a_release_that_the_channel_rolled_back_or_quarantined(
@@ -326,10 +328,13 @@ def test_never_promotes_a_release_that_the_channel_rolled_back_or_quarantined(
     edit(fleet, PROD, edges=AFTER_DEV, auto_promote=True)
 
     assert act(fleet) == []
-    assert told(fleet).sentence == "Auto-promotion on prod waits: web.3 is quarantined on prod"
+    assert (
+        automation_of(fleet).sentence
+        == "Auto-promotion on prod waits: web.3 is quarantined on prod"
+    )
     fleet.lift(broken)
     assert act(fleet) == []
-    assert "web.3 failed on prod before" in told(fleet).sentence
+    assert "web.3 failed on prod before" in automation_of(fleet).sentence
 
 
 def test_never_promotes_a_withdrawn_release(fleet: InProcessFleet) -> None:
@@ -340,7 +345,7 @@ def test_never_promotes_a_withdrawn_release(fleet: InProcessFleet) -> None:
 
     assert act(fleet) == ["prod@web.4"]
     finish(fleet, "prod@web.4")
-    assert told(fleet).sentence == "Auto-promotion on prod waits: web.5 was withdrawn"
+    assert automation_of(fleet).sentence == "Auto-promotion on prod waits: web.5 was withdrawn"
 
 
 def test_a_hold_stops_promotion_and_a_freeze_stops_only_orders(fleet: InProcessFleet) -> None:
@@ -348,7 +353,7 @@ def test_a_hold_stops_promotion_and_a_freeze_stops_only_orders(fleet: InProcessF
     good(fleet, DEV, "web.1")
     fleet.execute(hold_channel, HoldChannel(channel=PROD, operator="user_1", reason="audit"))
     assert act(fleet) == []
-    assert told(fleet).sentence.endswith("prod is held by user_1: audit")
+    assert automation_of(fleet).sentence.endswith("prod is held by user_1: audit")
     fleet.execute(unhold_channel, UnholdChannel(channel=PROD, operator="user_1", reason="done"))
     fleet.execute(start_freeze, StartFreeze(freeze_id="xmas", operator="user_1", reason="snow"))
 
@@ -372,7 +377,10 @@ def test_a_protected_channel_gets_a_request_instead_and_only_one(fleet: InProces
         *("channel.promote", "user_1", RequestState.WAITING),
     )
     assert request.command["release_id"] == "web.1"
-    assert told(fleet).sentence == f"Auto-promotion on prod waits for request {request.request_id}"
+    assert (
+        automation_of(fleet).sentence
+        == f"Auto-promotion on prod waits for request {request.request_id}"
+    )
 
     fleet.execute(
         reject_request,
@@ -380,7 +388,7 @@ def test_a_protected_channel_gets_a_request_instead_and_only_one(fleet: InProces
     )
     assert act(fleet) == []
     assert len(fleet.store.range(REQUESTS.name, limit=10)) == 1, "it does not ask again"
-    assert f"request {request.request_id} for web.1 is rejected" in told(fleet).sentence
+    assert f"request {request.request_id} for web.1 is rejected" in automation_of(fleet).sentence
     assert fleet.row(request_key(request.request_id), ChannelRequest).ended_by == "user_2"
 
 
@@ -391,7 +399,7 @@ def test_acts_only_while_the_person_who_turned_it_on_has_permission(fleet: InPro
     fleet.control_plane.automation._principals = lambda id: Principal(id, "policy", ())
 
     assert act(fleet) == []
-    assert "who switched it on may not do this any more" in told(fleet).sentence
+    assert "who switched it on may not do this any more" in automation_of(fleet).sentence
     fleet.control_plane.automation._principals = lambda id: may
     assert act(fleet) == ["prod@web.1"]
 
@@ -475,7 +483,7 @@ def test_rolls_back_all_hosts_in_one_wave_when_a_rollout_stops(
     assert "Auto-rollback on prod goes back by itself" in explain(state, opened).waits[0].sentence
     fleet.revert(opened, "p1")
 
-    assert told(fleet, action="auto_rollback").release_id == "web.1"
+    assert automation_of(fleet, action="auto_rollback").release_id == "web.1"
     assert (act(fleet), act(fleet)) == (["prod@web.1~2"], [])
     tally, rollout = fleet.tally("prod@web.1~2"), fleet.rollout("prod@web.1~2")
     assert (rollout.automatic, rollout.opened_by) == (PolicyAction.AUTO_ROLLBACK, "user_1")
@@ -517,7 +525,7 @@ def test_never_rolls_back_a_rollback(fleet: InProcessFleet) -> None:
     stop(fleet, "prod@web.2~2")
 
     assert act(fleet) == []
-    assert told(fleet, action="auto_rollback").sentence == (
+    assert automation_of(fleet, action="auto_rollback").sentence == (
         "Auto-rollback on prod does not act on a rollback"
     )
 
@@ -535,7 +543,7 @@ def test_rolls_back_once_per_release(fleet: InProcessFleet) -> None:
 
     assert act(fleet) == []
     assert "web.2 was rolled back by itself before" in (
-        told(fleet, action="auto_rollback").sentence
+        automation_of(fleet, action="auto_rollback").sentence
     )
     fleet.clear(again, Clearance.ABANDON)
     stop(fleet, fleet.promote(PROD, "web.3"))
@@ -568,7 +576,7 @@ def test_skips_quarantined_releases_and_reports_if_none_remains(fleet: InProcess
     stop(fleet, opened)
 
     assert act(fleet) == []
-    assert told(fleet, action="auto_rollback").sentence == (
+    assert automation_of(fleet, action="auto_rollback").sentence == (
         "Auto-rollback on prod finds nothing to go back to"
     )
 

@@ -64,7 +64,7 @@ TARGET = digest_of("web.1")
 Case = tuple[str, type[TidegateError], dict[str, Any], Callable[[], Any]]
 
 
-def behind(channel: str) -> tuple[ChannelEdge, ...]:
+def edge_after(channel: str) -> tuple[ChannelEdge, ...]:
     return (ChannelEdge(channel),)
 
 
@@ -270,15 +270,15 @@ def plans(fleet: InProcessFleet) -> list[Case]:
             "an edge to nowhere",
             MalformedPolicy,
             {"faults": ("edge waits for none, which does not exist.",)},
-            edit(edges=behind("none")),
+            edit(edges=edge_after("none")),
         ),
         (
             "an edge to itself",
             MalformedPolicy,
             {"faults": ("Channel edge can't wait for itself.",)},
-            edit(edges=behind("edge")),
+            edit(edges=edge_after("edge")),
         ),
-        ("a ring of channels", MalformedPolicy, {}, edit(edges=behind("core"))),
+        ("a ring of channels", MalformedPolicy, {}, edit(edges=edge_after("core"))),
         (
             "a ring of hosts",
             MalformedPolicy,

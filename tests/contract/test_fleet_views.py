@@ -232,11 +232,11 @@ def test_only_folds_write_and_every_row_is_stamped_with_its_fact(
         if engine in SQL:
             for stamp in ("version", "born"):
                 for wrong in ("NULL", "999999"):
-                    _demand_refused(fleet_stores, f"UPDATE {name} SET {stamp} = {wrong}")
+                    _check_refused(fleet_stores, f"UPDATE {name} SET {stamp} = {wrong}")
     assert differences(journey.store, FOLDS) == []
 
 
-def _demand_refused(fleet_stores: FleetStores, statement: str) -> None:
+def _check_refused(fleet_stores: FleetStores, statement: str) -> None:
     prelude = "PRAGMA foreign_keys = ON; " if _is_sqlite(fleet_stores) else ""
     with pytest.raises(REFUSED):
         fleet_stores.sql(prelude + statement)
@@ -273,10 +273,10 @@ def test_shows_the_columns_of_the_seed_with_the_positions_of_their_events(
     }
     assert [*shown(QUARANTINE).values()] == [{"triggering_event_log_seq": triggers[-1]}]
     if engine in SQL:
-        _demand_columns(journey, fleet_stores, openings, transitions, triggers[-1])
+        _check_columns(journey, fleet_stores, openings, transitions, triggers[-1])
 
 
-def _demand_columns(
+def _check_columns(
     journey: InProcessFleet,
     fleet_stores: FleetStores,
     openings: dict[str, int],
@@ -298,10 +298,10 @@ def _demand_columns(
     assert fleet_stores.sql("SELECT triggering_event_log_seq FROM quarantined_closures") == [
         (trigger,)
     ]
-    _demand_refused(fleet_stores, "UPDATE rollouts SET opened_event_log_seq = 1")
+    _check_refused(fleet_stores, "UPDATE rollouts SET opened_event_log_seq = 1")
     changed = "replace(CAST(data AS text), 'Pruned', 'Gone')"
     as_row = changed if _is_sqlite(fleet_stores) else f"CAST({changed} AS json)"
-    _demand_refused(fleet_stores, f"UPDATE rollouts SET data = {as_row} WHERE state = 'Pruned'")
+    _check_refused(fleet_stores, f"UPDATE rollouts SET data = {as_row} WHERE state = 'Pruned'")
 
 
 @pytest.mark.parametrize(
@@ -389,12 +389,12 @@ def test_the_log_is_immutable_and_every_kind_has_one_writer(
             "DELETE FROM event_log WHERE seq = 1",
             "INSERT INTO event_log SELECT * FROM event_log WHERE seq = 1",
         ):
-            _demand_refused(fleet_stores, statement)
+            _check_refused(fleet_stores, statement)
         columns = "seq + 1000000, at, 'gossip', type, schema, tags, meta, body"
         gossip = f"INSERT INTO event_log SELECT {columns} FROM event_log WHERE seq = 1"
-        _demand_refused(fleet_stores, gossip)
+        _check_refused(fleet_stores, gossip)
         again = "SELECT seq, at, 'x', type, schema, tags, meta, body FROM event_log WHERE seq = 1"
-        _demand_refused(
+        _check_refused(
             fleet_stores,
             f"REPLACE INTO event_log {again}"
             if _is_sqlite(fleet_stores)

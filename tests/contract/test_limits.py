@@ -22,16 +22,16 @@ from tests.contract.world import (
     ProductAdded,
     ProductRenamed,
     Rebooted,
-    about,
     append,
+    boundary_of,
     clause,
+    commit_of,
     item,
     land,
     put,
+    query_of,
     row,
-    seen,
     stored,
-    told,
     values,
     whole_feed,
 )
@@ -93,7 +93,7 @@ def whole(size: int) -> Commit:
     parts = [BODY_BYTES_MAX] * 8 + [ROW_BYTES_MAX] * 3 + [ANSWER_BYTES_MAX, TAG_BYTES_MAX + 2, 1]
     rest = size - sum(parts)
     keys = [Key("notes", f"n{number}") for number in range(3)]
-    return told(
+    return commit_of(
         *(body(BODY_BYTES_MAX) for _ in range(8)),
         body(rest // 2),
         body(rest - rest // 2),
@@ -109,12 +109,14 @@ CASES: dict[str, Case] = {
     "a tag": (
         "bytes of a tag",
         TAG_BYTES_MAX,
-        lambda size: told(Fact("shop", "ProductAdded", 1, (f"product_id:{tag_of(size)}",), b"{}")),
+        lambda size: commit_of(
+            Fact("shop", "ProductAdded", 1, (f"product_id:{tag_of(size)}",), b"{}")
+        ),
     ),
     "tags of a fact": (
         "tags of a fact",
         TAGS_MAX,
-        lambda size: told(
+        lambda size: commit_of(
             Fact(
                 "shop",
                 "OrderPlaced",
@@ -128,41 +130,43 @@ CASES: dict[str, Case] = {
             )
         ),
     ),
-    "a body": ("bytes of a fact", BODY_BYTES_MAX, lambda size: told(body(size))),
+    "a body": ("bytes of a fact", BODY_BYTES_MAX, lambda size: commit_of(body(size))),
     "a row": (
         "bytes of a row",
         ROW_BYTES_MAX,
-        lambda size: told(writes=[put(Key("notes", "n"), note(size))]),
+        lambda size: commit_of(writes=[put(Key("notes", "n"), note(size))]),
     ),
     "an id": (
         "bytes of a row id",
         ID_BYTES_MAX,
-        lambda size: told(writes=[put(item("x" * (size % 2) + "é" * (size // 2)), row())]),
+        lambda size: commit_of(writes=[put(item("x" * (size % 2) + "é" * (size // 2)), row())]),
     ),
     "a kind": (
         "bytes of a fact's kind",
         TYPE_BYTES_MAX,
-        lambda size: told(KINDS[size]()),
+        lambda size: commit_of(KINDS[size]()),
     ),
     "meta": (
         "bytes of a member of meta",
         META_BYTES_MAX,
-        lambda size: told(Rebooted(), meta=Meta(cause="x" * (size % 2) + "é" * (size // 2))),
+        lambda size: commit_of(Rebooted(), meta=Meta(cause="x" * (size % 2) + "é" * (size // 2))),
     ),
     "an idempotency key": (
         "bytes of an idempotency key",
         ONCE_KEY_BYTES_MAX,
-        lambda size: told(Rebooted(), once=CommitKey("é" * (size // 2) + "x" * (size % 2), b"d")),
+        lambda size: commit_of(
+            Rebooted(), once=CommitKey("é" * (size // 2) + "x" * (size % 2), b"d")
+        ),
     ),
     "a digest": (
         "bytes of a digest",
         DIGEST_BYTES_MAX,
-        lambda size: told(Rebooted(), once=CommitKey("k", b"d" * size)),
+        lambda size: commit_of(Rebooted(), once=CommitKey("k", b"d" * size)),
     ),
     "an answer": (
         "bytes of an answer",
         ANSWER_BYTES_MAX,
-        lambda size: told(Rebooted(), once=CommitKey("k", b"d", b"a" * size)),
+        lambda size: commit_of(Rebooted(), once=CommitKey("k", b"d", b"a" * size)),
     ),
     "a commit": ("bytes of a commit", COMMIT_BYTES_MAX, whole),
 }
@@ -207,7 +211,9 @@ def test_names_the_limit_that_was_exceeded_and_writes_nothing(steady: Store, nam
 def test_commits_beyond_a_limit_do_not_affect_the_others_of_their_group(store: Store) -> None:
     beyond = [build(allowed + 1) for _, allowed, build in CASES.values()]
 
-    first, *refused, last = store.commit(told(Rebooted("1")), *beyond, told(Rebooted("2")))
+    first, *refused, last = store.commit(
+        commit_of(Rebooted("1")), *beyond, commit_of(Rebooted("2"))
+    )
 
     assert {type(answer) for answer in refused} == {LimitExceeded}
     assert not isinstance(first, TidegateError)
@@ -220,20 +226,20 @@ def test_the_name_of_a_type_has_a_maximum_length(store: Store) -> None:
     with pytest.raises(LimitExceeded, match="bytes of a fact's type: found 129, allowed 128"):
         append(store, TOO_LONG("t1"))
 
-    (event,) = store.read(about(LONGEST, tags="thing_id:t1")).events
+    (event,) = store.read(query_of(LONGEST, tags="thing_id:t1")).events
     assert len(event.type) == TYPE_BYTES_MAX
 
 
 def test_a_commit_holds_128_facts_on_every_engine(store: Store) -> None:
     facts = [ProductAdded("p1", str(number)) for number in range(FACTS_MAX)]
     with pytest.raises(LimitExceeded, match="facts of a commit: found 129, allowed 128"):
-        SCHEMA.check(told(*facts, Rebooted()), COST_MAX)
-    SCHEMA.check(told(*facts), COST_MAX)
+        SCHEMA.check(commit_of(*facts, Rebooted()), COST_MAX)
+    SCHEMA.check(commit_of(*facts), COST_MAX)
 
     receipt = append(store, *facts)
 
     assert receipt.last - receipt.first == FACTS_MAX - 1
-    assert values(store.read(about(ProductAdded, tags="product_id:p1")).events) == facts
+    assert values(store.read(query_of(ProductAdded, tags="product_id:p1")).events) == facts
 
 
 def test_a_store_refuses_more_facts_than_its_packs_hold(steady: Store) -> None:
@@ -245,22 +251,22 @@ def test_a_store_refuses_more_facts_than_its_packs_hold(steady: Store) -> None:
 
 
 def rows(count: int) -> Commit:
-    return told(writes=[put(Key("notes", f"n{n}"), b'{"text":""}') for n in range(count)])
+    return commit_of(writes=[put(Key("notes", f"n{n}"), b'{"text":""}') for n in range(count)])
 
 
 def checks(count: int) -> Commit:
-    return told(writes=[Check(Key("notes", f"n{n}"), expect=0) for n in range(count)])
+    return commit_of(writes=[Check(Key("notes", f"n{n}"), expect=0) for n in range(count)])
 
 
 def spilled(count: int) -> Commit:
     """Facts that fill two slots and begin a third, and rows."""
-    return told(*(body(BODY_BYTES_MAX) for _ in range(3)), writes=rows(count).writes)
+    return commit_of(*(body(BODY_BYTES_MAX) for _ in range(3)), writes=rows(count).writes)
 
 
 def slotful(size: int) -> Commit:
     """Build facts that count as exactly this many bytes of a slot."""
     room = size - 2 * SLOT_FACT_BYTES
-    return told(body(room // 2), body(room - room // 2))
+    return commit_of(body(room // 2), body(room - room // 2))
 
 
 COSTS: dict[str, tuple[Callable[[int], Commit], int]] = {
@@ -299,27 +305,27 @@ def test_counts_indexes_rows_entries_checks_and_the_key(store: Store) -> None:
     query = Query(
         tuple(clause(ProductAdded, tags=tag) for tag in ("product_id:p1", "product_id:p2"))
     )
-    boundary = seen(store, query)
+    boundary = boundary_of(store, query)
     parts: Sequence[tuple[Commit, int]] = (
-        (told(), 1),
-        (told(Rebooted()), 1),
-        (told(ProductAdded("p1"), ProductAdded("p1")), 3),
-        (told(OrderPlaced("o1", "c1", ("p1", "p2"))), 5),
-        (told(DemandRecorded("p1", "o1")), 5),
-        (told(LabelsGiven("n1", labels)), 83),
-        (told(on=[boundary]), 3),
-        (told(ProductAdded("p1"), on=[boundary]), 4),
-        (told(ProductAdded("p1"), on=[boundary, boundary]), 4),
-        (told(once=CommitKey("k1", b"d")), 2),
-        (told(writes=[put(item("a"), row())]), 4),
-        (told(writes=[Check(item("b"), expect=0)]), 2),
+        (commit_of(), 1),
+        (commit_of(Rebooted()), 1),
+        (commit_of(ProductAdded("p1"), ProductAdded("p1")), 3),
+        (commit_of(OrderPlaced("o1", "c1", ("p1", "p2"))), 5),
+        (commit_of(DemandRecorded("p1", "o1")), 5),
+        (commit_of(LabelsGiven("n1", labels)), 83),
+        (commit_of(on=[boundary]), 3),
+        (commit_of(ProductAdded("p1"), on=[boundary]), 4),
+        (commit_of(ProductAdded("p1"), on=[boundary, boundary]), 4),
+        (commit_of(once=CommitKey("k1", b"d")), 2),
+        (commit_of(writes=[put(item("a"), row())]), 4),
+        (commit_of(writes=[Check(item("b"), expect=0)]), 2),
     )
     assert [SCHEMA.cost(commit) for commit, _ in parts] == [cost for _, cost in parts]
 
     for commit, _ in parts:
         # the boundary moves with the first ProductAdded("p1"): read it again
-        on = [seen(store, query)] if commit.boundaries else []
-        land(store, told(*commit.facts, on=on, writes=commit.writes, once=commit.once))
+        on = [boundary_of(store, query)] if commit.boundaries else []
+        land(store, commit_of(*commit.facts, on=on, writes=commit.writes, once=commit.once))
 
 
 def test_a_store_refuses_what_costs_more_than_its_packs(steady: Store) -> None:
@@ -347,18 +353,18 @@ def test_a_query_of_64_clauses_is_read_and_guarded(store: Store) -> None:
     query = Query(clauses)
 
     assert values(store.read(query).events) == [ProductAdded("p63")]
-    land(store, told(ProductAdded("p0"), on=[seen(store, query)]))
+    land(store, commit_of(ProductAdded("p0"), on=[boundary_of(store, query)]))
 
 
 def test_a_query_of_64_clauses_on_nothing_is_guarded_too(store: Store) -> None:
     clauses = tuple(clause(ProductAdded, tags=f"product_id:p{n}") for n in range(CLAUSES_MAX))
-    guard = about(OrderPlaced, tags="order_id:o1")
+    guard = query_of(OrderPlaced, tags="order_id:o1")
 
-    boundary = seen(store, Query(clauses), guard=guard)
+    boundary = boundary_of(store, Query(clauses), guard=guard)
 
-    land(store, told(OrderPlaced("o1", "c1"), on=[boundary]))
+    land(store, commit_of(OrderPlaced("o1", "c1"), on=[boundary]))
     with pytest.raises(BoundaryMoved, match="OrderPlaced @ order_id:o1"):
-        land(store, told(OrderPlaced("o1", "c2"), on=[boundary]))
+        land(store, commit_of(OrderPlaced("o1", "c2"), on=[boundary]))
 
 
 class Renew(Struct, frozen=True):

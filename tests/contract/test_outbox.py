@@ -22,10 +22,10 @@ from tests.contract.outbox_world import (
     Pin,
     Point,
     die_in_child,
+    direct_writer,
     drain,
     drain_on,
     intent,
-    landed,
     opened,
     outbox_world_on,
     pending,
@@ -507,7 +507,7 @@ def test_performs_nothing_when_the_lease_could_expire_during_it(outbox_world: Ou
     slow = FakeTarget(timeout_seconds=20)
     times = iter([T0, T0, T0])  # the round, the claim and the read of the queue; then it sleeps
     clock = lambda: next(times, T0 + timedelta(seconds=10))  # noqa: E731
-    control = Control(outbox_world.store, FOLDS, landed(outbox_world.store), clock=clock)
+    control = Control(outbox_world.store, FOLDS, direct_writer(outbox_world.store), clock=clock)
 
     assert OutboxSender(control, {ALIAS: slow}).work() == ()
 
@@ -555,7 +555,7 @@ def test_survives_a_store_that_fails_and_loses_nothing(
             return outbox_world.store.commit(*commits)
 
     failing = Failing()
-    control = Control(failing, FOLDS, landed(failing), clock=outbox_world.clock)  # type: ignore[arg-type]
+    control = Control(failing, FOLDS, direct_writer(failing), clock=outbox_world.clock)  # type: ignore[arg-type]
     stop = Event()
     rounds = []
 

@@ -25,14 +25,14 @@ from tests.contract.world import (
     SCHEMA,
     ProductAdded,
     Rebooted,
-    about,
     append,
+    boundary_of,
+    commit_of,
     item,
     land,
     put,
+    query_of,
     row,
-    seen,
-    told,
     whole_feed,
 )
 from tests.servers import postgres
@@ -67,7 +67,7 @@ def direct(postgres_url: str, namespace: str) -> Iterator[PostgresStore]:
 
 def keyed(number: int = 1) -> Commit:
     writes = [put(item(f"row-{number}"), row(count=number))]
-    return told(
+    return commit_of(
         ProductAdded(f"p{number}"), writes=writes, once=CommitKey(f"key-{number}", b"digest")
     )
 
@@ -105,11 +105,11 @@ def test_a_commit_that_cannot_be_looked_up_has_an_unknown_outcome(
 ) -> None:
     monkeypatch.setattr(writer, "OUTCOME_SECONDS_MAX", 0.2)
     append(direct, ProductAdded("p2"))
-    moved = seen(direct, about(ProductAdded, tags="product_id:p2"))
+    moved = boundary_of(direct, query_of(ProductAdded, tags="product_id:p2"))
     append(direct, ProductAdded("p2"))
     with closing(PostgresStore(wire.url, SCHEMA, namespace)) as store:
         wire.cut, wire.is_cut_for_good = "after", True
-        unknown, refused = store.commit(keyed(), told(ProductAdded("p2"), on=[moved]))
+        unknown, refused = store.commit(keyed(), commit_of(ProductAdded("p2"), on=[moved]))
         assert direct.receipt("key-1") is not None
         assert isinstance(unknown, OutcomeUnknown)
         assert isinstance(refused, TidegateError)
@@ -166,7 +166,9 @@ def test_ending_sessions_under_load_loses_and_duplicates_nothing(
         with ThreadPoolExecutor(4) as pool:
             chaos = pool.submit(end_again_and_again)
             try:
-                landed = sum(pool.map(lambda n: insist(handles[n], f"client-{n}", 60), range(3)))
+                landed = sum(
+                    pool.map(lambda n: commit_all(handles[n], f"client-{n}", 60), range(3))
+                )
             finally:
                 ended.set()
             chaos.result()
@@ -178,11 +180,11 @@ def test_ending_sessions_under_load_loses_and_duplicates_nothing(
     assert [event.position for event in events] == list(range(1, 181))
 
 
-def insist(store: PostgresStore, name: str, count: int) -> int:
+def commit_all(store: PostgresStore, name: str, count: int) -> int:
     """Commit each, sending it again with its key until the answer is a receipt."""
     for number in range(count):
         key = f"{name}-{number}"
-        commit = told(ProductAdded(key), once=CommitKey(key, b"digest"))
+        commit = commit_of(ProductAdded(key), once=CommitKey(key, b"digest"))
         for _ in range(SENDS_MAX):
             (answer,) = store.commit(commit)
             if isinstance(answer, Receipt):
@@ -303,7 +305,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(
                 return
             key = f"{name}-{number}"
             sent.append(key)
-            (answer,) = store.commit(told(ProductAdded(key), once=CommitKey(key, b"digest")))
+            (answer,) = store.commit(commit_of(ProductAdded(key), once=CommitKey(key, b"digest")))
             if isinstance(answer, Receipt):
                 acknowledged.add(key)
             else:

@@ -15,13 +15,13 @@ from tests.contract.world import (
     Rebooted,
     Tally,
     append,
+    commit_of,
     ids,
     item,
     land,
     put,
     row,
     stored,
-    told,
     whole_feed,
     write,
 )
@@ -60,7 +60,7 @@ def test_a_commit_without_facts_takes_one_number_and_is_not_in_the_feed(store: S
 def test_a_version_is_the_position_of_the_fact_that_wrote_it(store: Store) -> None:
     receipt = land(
         store,
-        told(
+        commit_of(
             Rebooted(),
             ProductAdded("p1"),
             ProductAdded("p2"),
@@ -87,11 +87,11 @@ def test_a_row_created_and_changed_in_one_commit_is_stamped_by_the_first_fact(
 ) -> None:
     facts = (Rebooted(), ProductAdded("p1"), ProductAdded("p2"))
 
-    made = land(store, told(*facts, writes=[Put(A, row(name="1"), ABSENT, fact=2, born=1)]))
+    made = land(store, commit_of(*facts, writes=[Put(A, row(name="1"), ABSENT, fact=2, born=1)]))
     assert stored(store, A) == Record(A, made.first + 2, made.first + 1, row(name="1"))
 
     again = Put(A, row(name="2"), made.first + 2, fact=2, born=0)  # deleted and created again
-    remade = land(store, told(*facts, writes=[again]))
+    remade = land(store, commit_of(*facts, writes=[again]))
     assert stored(store, A) == Record(A, remade.first + 2, remade.first, row(name="2"))
 
 
@@ -135,7 +135,7 @@ def test_gets_rows_as_of_one_moment(connect: Connect, engine: str, keys: list[Ke
         while not over.is_set():
             data = {"items": row(count=version), "notes": codec.encode(Note(str(version)))}
             writes = [put(key, data[key.collection], version) for key in written]
-            version = land(writer, told(writes=writes)).last
+            version = land(writer, commit_of(writes=writes)).last
 
     torn: list[tuple[int, ...]] = []
     with ThreadPoolExecutor(1) as pool:
@@ -211,7 +211,7 @@ def test_a_check_requires_a_version_and_changes_nothing(store: Store) -> None:
     assert store.get(B) == (None,)
     for failing in (Check(A, expect=ABSENT), Check(A, expect=version + 1), Check(B, expect=1)):
         with pytest.raises(VersionConflict):
-            land(store, told(Rebooted(), writes=[failing, put(item("d"), row())]))
+            land(store, commit_of(Rebooted(), writes=[failing, put(item("d"), row())]))
     assert whole_feed(store) == []
     assert store.get(item("d")) == (None,)
 
@@ -268,16 +268,16 @@ def test_a_folded_row_is_written_with_its_fact_or_not_at_all(store: Store) -> No
         with pytest.raises(InvalidInput, match="no fact, no write"):
             write(store, write_alone)
 
-    receipt = land(store, told(Rebooted(), writes=[put(TALLY, data)]))
+    receipt = land(store, commit_of(Rebooted(), writes=[put(TALLY, data)]))
     write(store, Check(TALLY, expect=receipt.last))
-    land(store, told(Rebooted(), writes=[Delete(TALLY, expect=receipt.last)]))
+    land(store, commit_of(Rebooted(), writes=[Delete(TALLY, expect=receipt.last)]))
 
     assert store.get(TALLY) == (None,)
 
 
 def test_refuses_a_value_outside_of_a_narrowed_column(store: Store) -> None:
     with pytest.raises(InvalidInput, match=r"tallies\.state is 'ajar'"):
-        land(store, told(Rebooted(), writes=[put(TALLY, codec.encode(Tally("ajar")))]))
+        land(store, commit_of(Rebooted(), writes=[put(TALLY, codec.encode(Tally("ajar")))]))
 
     assert whole_feed(store) == []
 
@@ -298,8 +298,8 @@ def test_names_an_unknown_collection_and_an_unknown_index(store: Store) -> None:
 
 def test_restore_replaces_a_collection_and_keeps_stamps(connect: Connect) -> None:
     store, other = connect(), connect()
-    first = land(store, told(ProductAdded("p1"), writes=[put(A, row(state="open"))]))
-    second = land(store, told(ProductRenamed("p1"), writes=[put(B, row(state="open"))]))
+    first = land(store, commit_of(ProductAdded("p1"), writes=[put(A, row(state="open"))]))
+    second = land(store, commit_of(ProductRenamed("p1"), writes=[put(B, row(state="open"))]))
     write(store, put(Key("notes", "a"), b'{"text":"stays"}'))
     rebuilt = (
         Record(B, second.last, first.last, row(state="closed", name="again")),
@@ -312,13 +312,13 @@ def test_restore_replaces_a_collection_and_keeps_stamps(connect: Connect) -> Non
     assert ids(other.range("items", index="by_state", limit=10)) == ["b", "c"]
     assert stored(other, Key("notes", "a")).data == b'{"text":"stays"}'
     assert len(whole_feed(other)) == 2
-    later = land(other, told(Rebooted(), writes=[put(B, row(), expect=second.last)]))
+    later = land(other, commit_of(Rebooted(), writes=[put(B, row(), expect=second.last)]))
     assert stored(store, B) == Record(B, later.last, first.last, row())
 
 
 def test_restore_with_nothing_empties_the_collection(store: Store) -> None:
     data = codec.encode(Tally("open"))
-    landed = land(store, told(Rebooted(), writes=[put(TALLY, data)]))
+    landed = land(store, commit_of(Rebooted(), writes=[put(TALLY, data)]))
 
     store.restore("tallies", iter([Record(TALLY, landed.last, landed.last, data)]))
     assert stored(store, TALLY).data == data

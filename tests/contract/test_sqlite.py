@@ -41,15 +41,15 @@ from tests.contract.world import (
     PriceChanged,
     ProductAdded,
     Rebooted,
-    about,
     append,
+    commit_of,
     item,
     land,
     positions,
     put,
+    query_of,
     row,
     stored,
-    told,
     values,
     whole_feed,
 )
@@ -256,7 +256,7 @@ def test_refuses_a_setting_that_was_not_applied(path: str, monkeypatch: pytest.M
 def test_keeps_its_id_and_its_head_when_it_is_opened_again(open_store: Open) -> None:
     first = open_store()
     append(first, ProductAdded("p-1"))
-    land(first, told(writes=[put(item("a"), row())]))  # takes a number, writes no event
+    land(first, commit_of(writes=[put(item("a"), row())]))  # takes a number, writes no event
     first.close()
 
     second = open_store()
@@ -285,7 +285,7 @@ def test_refuses_to_work_in_a_forked_child(
 ) -> None:
     monkeypatch.setattr(os, "getpid", lambda: -1)
 
-    (answer,) = store.commit(told(ProductAdded("p-1")))
+    (answer,) = store.commit(commit_of(ProductAdded("p-1")))
     assert isinstance(answer, StoreRefused)
     with pytest.raises(StoreRefused):
         store.get(item("a"))
@@ -295,7 +295,7 @@ def test_a_closed_store_refuses_calls(open_store: Open) -> None:
     store = open_store()
     store.close()
 
-    assert answers(store, told(ProductAdded("p-1"))) == [StoreUnavailable]
+    assert answers(store, commit_of(ProductAdded("p-1"))) == [StoreUnavailable]
     with pytest.raises(StoreUnavailable):
         store.feed(after=0, limit=1)
 
@@ -323,7 +323,7 @@ def test_history_cannot_be_changed_by_raw_sql(
     store: SqliteStore, raw: apsw.Connection, statement: str, recursive_triggers: bool
 ) -> None:
     append(store, ProductAdded("p-1"))
-    land(store, told(writes=[put(item("a"), row())]))
+    land(store, commit_of(writes=[put(item("a"), row())]))
     before = store.feed(after=0, limit=9)
     raw.execute(f"PRAGMA recursive_triggers = {recursive_triggers}")
 
@@ -331,7 +331,7 @@ def test_history_cannot_be_changed_by_raw_sql(
         raw.execute(statement)
 
     assert store.feed(after=0, limit=9) == before
-    assert store.read(about(ProductAdded, tags="product_id:p-1")).events == before.events
+    assert store.read(query_of(ProductAdded, tags="product_id:p-1")).events == before.events
 
 
 def test_a_fact_of_an_undeclared_kind_cannot_be_added_by_raw_sql(
@@ -382,8 +382,8 @@ def test_the_log_is_readable_in_plain_sql(store: SqliteStore, raw: apsw.Connecti
 
 
 def test_declared_members_are_columns(store: SqliteStore, raw: apsw.Connection) -> None:
-    land(store, told(writes=[put(item("a"), row(name="A", state="open", count=3))]))
-    land(store, told(writes=[put(item("b"), row(name="B"))]))
+    land(store, commit_of(writes=[put(item("a"), row(name="A", state="open", count=3))]))
+    land(store, commit_of(writes=[put(item("b"), row(name="B"))]))
 
     rows = raw.execute('SELECT id, version, born, name, state, "count" FROM items').fetchall()
 
@@ -418,9 +418,9 @@ def test_a_commit_that_a_table_refuses_does_not_affect_its_group(
 
     outcome = answers(
         store,
-        told(ProductAdded("p-1"), writes=[put(Key("notes", "a"), good)]),
-        told(ProductAdded("p-2"), writes=[put(Key("notes", "b"), bad)]),
-        told(ProductAdded("p-3"), writes=[put(Key("notes", "c"), good)]),
+        commit_of(ProductAdded("p-1"), writes=[put(Key("notes", "a"), good)]),
+        commit_of(ProductAdded("p-2"), writes=[put(Key("notes", "b"), bad)]),
+        commit_of(ProductAdded("p-3"), writes=[put(Key("notes", "c"), good)]),
     )
 
     assert outcome == [Receipt, InvalidInput, Receipt]
@@ -446,7 +446,7 @@ def test_a_condition_is_one_seek(raw: apsw.Connection) -> None:
 
 def test_a_statement_is_planned_once_for_any_parameters(store: SqliteStore) -> None:
     append(store, ProductAdded("p1"))
-    store.read(about(ProductAdded, tags="product_id:p1"))
+    store.read(query_of(ProductAdded, tags="product_id:p1"))
 
     with store._reading() as cursor:
         assert cursor.connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
@@ -456,7 +456,7 @@ def test_a_statement_is_planned_once_for_any_parameters(store: SqliteStore) -> N
 
 # ── what a handle caches of its own commits ───────────────────────────────────────────────────────
 
-PRODUCT = about(ProductAdded, PriceChanged, tags="product_id:p1")
+PRODUCT = query_of(ProductAdded, PriceChanged, tags="product_id:p1")
 ANYTHING = Query((Clause(None, frozenset(("product_id:p1",))),))
 
 
@@ -473,9 +473,9 @@ def test_two_handles_refuse_as_memory_does_with_any_cache_size(
         fact = random.choice([ProductAdded, PriceChanged])(product)
         if seen and random.random() < 0.8:
             query, position = random.choice(seen[-12:])
-            commit = told(fact, on=[Boundary(query, position)])
+            commit = commit_of(fact, on=[Boundary(query, position)])
         else:
-            commit = told(fact)
+            commit = commit_of(fact)
 
         (found,) = random.choice(handles).commit(commit)
         (wanted,) = oracle.commit(commit)
@@ -498,15 +498,15 @@ def test_a_commit_that_was_undone_conflicts_with_nothing(
     append(store, ProductAdded("p1"))
     boundary = store.read(query).boundary
     assert boundary is not None
-    refused = told(PriceChanged("p1"), writes=[put(item("a"), row(state="open"))])
+    refused = commit_of(PriceChanged("p1"), writes=[put(item("a"), row(state="open"))])
     raw.execute(
         "CREATE TRIGGER no_items BEFORE INSERT ON items BEGIN SELECT RAISE(ABORT, 'no'); END"
     )
     assert answers(store, refused) == [InvalidInput]
 
-    land(store, told(PriceChanged("p1"), on=[boundary]))
+    land(store, commit_of(PriceChanged("p1"), on=[boundary]))
 
-    assert answers(store, told(PriceChanged("p1"), on=[boundary])) == [BoundaryMoved]
+    assert answers(store, commit_of(PriceChanged("p1"), on=[boundary])) == [BoundaryMoved]
 
 
 @pytest.mark.parametrize(
@@ -582,7 +582,7 @@ def test_ranges_by_index_answer_as_memory_does(store: SqliteStore) -> None:
     for number in range(150):
         owner, state = random.choices((None, *LETTERS), k=2)
         id = random.choice(LETTERS) + f"#{number}"
-        commit = told(writes=[put(item(id), row(owner=owner, state=state))])
+        commit = commit_of(writes=[put(item(id), row(owner=owner, state=state))])
         assert store.commit(commit) == memory.commit(commit)
         entries += [id, entry(state or "", id), entry(owner or "", state or "", id)]
 
@@ -622,7 +622,7 @@ def test_reads_answer_as_memory_does(store: SqliteStore) -> None:
             ],
             random.randint(0, 3),
         )
-        commit = told(
+        commit = commit_of(
             *told_facts, writes=[] if told_facts else [put(item(str(random.random())), row())]
         )
         assert store.commit(commit) == memory.commit(commit)
@@ -647,7 +647,7 @@ def test_reads_answer_as_memory_does(store: SqliteStore) -> None:
 def test_finds_a_tag_only_where_it_is_a_whole_tag(store: SqliteStore) -> None:
     append(store, OrderPlaced("o-1", "c-1", ('x"product_id:p-1',)))
 
-    page = store.read(about(OrderPlaced, tags="product_id:p-1", contains=True))
+    page = store.read(query_of(OrderPlaced, tags="product_id:p-1", contains=True))
 
     assert page.events == ()
 
@@ -799,7 +799,7 @@ def test_deletes_outdated_idempotency_keys_a_few_at_a_time(
         return sum(store.receipt(f"old-{number}") is not None for number in range(5))
 
     def use(key: str) -> None:
-        land(store, told(ProductAdded("p"), once=CommitKey(key, b"d")))
+        land(store, commit_of(ProductAdded("p"), once=CommitKey(key, b"d")))
 
     use("first")
     for number in range(5):
@@ -844,7 +844,7 @@ def write_in_turns(path: str, name: str, other: str) -> int:
 
 
 def orders_of(store: SqliteStore, name: str) -> Sequence[Event]:
-    return store.read(about(OrderPlaced, tags=f"customer_id:{name}")).events
+    return store.read(query_of(OrderPlaced, tags=f"customer_id:{name}")).events
 
 
 def test_two_processes_write_in_turns_and_lose_nothing(
@@ -901,10 +901,10 @@ def test_another_program_that_holds_the_database_makes_us_unavailable(
     store._writer.set_busy_timeout(50)
     raw.execute("BEGIN IMMEDIATE")
 
-    assert answers(store, told(ProductAdded("p-1"))) == [StoreUnavailable]
+    assert answers(store, commit_of(ProductAdded("p-1"))) == [StoreUnavailable]
 
     raw.execute("ROLLBACK")
-    assert answers(store, told(ProductAdded("p-1"))) == [Receipt]
+    assert answers(store, commit_of(ProductAdded("p-1"))) == [Receipt]
 
 
 def test_a_lock_that_the_system_refuses_makes_us_unavailable(
@@ -914,12 +914,12 @@ def test_a_lock_that_the_system_refuses_makes_us_unavailable(
         raise OSError(ENOLCK, "No locks available")
 
     monkeypatch.setattr(connection, "flock", refuse)
-    assert answers(store, told(ProductAdded("p-1"))) == [StoreUnavailable]
+    assert answers(store, commit_of(ProductAdded("p-1"))) == [StoreUnavailable]
     with pytest.raises(StoreUnavailable, match="No locks available"):
         store.restore("items", [])
 
     monkeypatch.undo()
-    assert answers(store, told(ProductAdded("p-1"))) == [Receipt]
+    assert answers(store, commit_of(ProductAdded("p-1"))) == [Receipt]
 
 
 def test_a_lock_that_cannot_be_released_hides_no_receipt_and_blocks_no_writer(
@@ -932,11 +932,11 @@ def test_a_lock_that_cannot_be_released_hides_no_receipt_and_blocks_no_writer(
 
     other = open_store()
     monkeypatch.setattr(connection, "flock", keep)
-    assert answers(store, told(ProductAdded("p-1"))) == [Receipt]
+    assert answers(store, commit_of(ProductAdded("p-1"))) == [Receipt]
     monkeypatch.undo()
 
-    assert answers(other, told(ProductAdded("p-2"))) == [Receipt]
-    assert answers(store, told(ProductAdded("p-3"))) == [Receipt]
+    assert answers(other, commit_of(ProductAdded("p-2"))) == [Receipt]
+    assert answers(store, commit_of(ProductAdded("p-3"))) == [Receipt]
 
 
 STOPPED_WRITER = """
@@ -968,7 +968,9 @@ def test_a_process_that_stopped_inside_its_commit_makes_others_unavailable(
         assert os.WIFSTOPPED(status)
 
         with ThreadPoolExecutor(4) as pool:
-            told_to = list(pool.map(lambda _: answers(store, told(ProductAdded("p"))), range(4)))
+            told_to = list(
+                pool.map(lambda _: answers(store, commit_of(ProductAdded("p"))), range(4))
+            )
         assert told_to == [[StoreUnavailable]] * 4
         with pytest.raises(StoreUnavailable, match="lock"):
             store.restore("items", [])
@@ -983,7 +985,7 @@ def test_a_process_that_stopped_inside_its_commit_makes_others_unavailable(
         other.kill()
         other.wait()
 
-    assert answers(store, told(ProductAdded("ours"))) == [Receipt]
+    assert answers(store, commit_of(ProductAdded("ours"))) == [Receipt]
     assert values(whole_feed(store)) == [ProductAdded("theirs"), ProductAdded("ours")]
 
 
@@ -1013,7 +1015,7 @@ def test_threads_share_a_handle(store: SqliteStore) -> None:
         try:
             for number in range(30):
                 append(store, OrderPlaced(f"{name}-{number}", name))
-                page = store.read(about(OrderPlaced, tags=f"customer_id:{name}"))
+                page = store.read(query_of(OrderPlaced, tags=f"customer_id:{name}"))
                 assert len(page.events) == number + 1
         except BaseException as error:
             failures.append(error)
@@ -1042,7 +1044,7 @@ def write_until_killed(path: str, acknowledged: str) -> None:
         number = 0
         while True:
             order = f"{os.getpid()}-{name}-{number}"
-            made = told(
+            made = commit_of(
                 OrderPlaced(order, name),
                 PriceChanged(order, number),
                 writes=[put(item(order), row(name=order), fact=1)],
@@ -1090,7 +1092,7 @@ def test_a_killed_writer_loses_no_acknowledged_commit_and_splits_none(
 
 
 def big(name: str) -> Commit:
-    return told(*(ProductAdded(f"{name}-{n}", "x" * 1_000) for n in range(100)))
+    return commit_of(*(ProductAdded(f"{name}-{n}", "x" * 1_000) for n in range(100)))
 
 
 def test_a_full_database_refuses_commits_until_there_is_space(
@@ -1101,9 +1103,9 @@ def test_a_full_database_refuses_commits_until_there_is_space(
     pages = store._writer.pragma("page_count")
     store._writer.execute(f"PRAGMA max_page_count = {pages + 4}").fetchall()
 
-    assert answers(store, big("a"), told(Rebooted())) == [StoreUnavailable] * 2
+    assert answers(store, big("a"), commit_of(Rebooted())) == [StoreUnavailable] * 2
     assert len(whole_feed(store)) == 1
-    assert answers(store, told(Rebooted())) == [Receipt]
+    assert answers(store, commit_of(Rebooted())) == [Receipt]
 
     store._writer.execute("PRAGMA max_page_count = 4294967294").fetchall()
     assert answers(store, big("a")) == [Receipt]
@@ -1113,7 +1115,7 @@ def test_a_full_database_refuses_commits_until_there_is_space(
 def fill_the_disk(path: str) -> list[str]:
     """Commit, forbid files to grow, commit, allow it, commit. Return the result of each."""
     with closing(SqliteStore(path, SCHEMA)) as store:
-        outcomes = [type(store.commit(told(Rebooted()))[0]).__name__]
+        outcomes = [type(store.commit(commit_of(Rebooted()))[0]).__name__]
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         room = os.stat(f"{path}-wal").st_size + 8_192
         try:
@@ -1151,12 +1153,12 @@ def test_reads_the_log_to_settle_a_flush_that_failed_once(
     other = open_store() if beside else store
     files.failing_syncs = 1
 
-    outcome = answers(store, told(ProductAdded("p-2")))
+    outcome = answers(store, commit_of(ProductAdded("p-2")))
 
     assert files.failing_syncs == 0
     assert outcome == [StoreUnavailable]
     assert len(whole_feed(other)) == 1
-    assert answers(store, told(ProductAdded("p-3"))) == [WriterClosed]
+    assert answers(store, commit_of(ProductAdded("p-3"))) == [WriterClosed]
     assert isinstance(store.fault, WriterClosed)
     assert append(open_store(), ProductAdded("p-4")).first == 2
 
@@ -1168,18 +1170,18 @@ def test_a_flush_that_keeps_failing_has_an_unknown_outcome(
     store = open_store()
     if beside:
         open_store()
-    durable = told(ProductAdded("p-1"), once=CommitKey("durable", b"d"))
+    durable = commit_of(ProductAdded("p-1"), once=CommitKey("durable", b"d"))
     land(store, durable)
     files.failing_syncs = 1_000
 
-    fresh = told(ProductAdded("p-2"), once=CommitKey("fresh", b"d"))
-    rival = told(ProductAdded("p-2"), once=CommitKey("fresh", b"another digest"))
+    fresh = commit_of(ProductAdded("p-2"), once=CommitKey("fresh", b"d"))
+    rival = commit_of(ProductAdded("p-2"), once=CommitKey("fresh", b"another digest"))
     outcome = store.commit(durable, fresh, fresh, rival)
     files.failing_syncs = 0
 
     # The outcome of a decision based on a commit with an unknown outcome is unknown too.
     assert [type(answer) for answer in outcome] == [Receipt, *[OutcomeUnknown] * 3]
-    assert answers(store, told(ProductAdded("p-3"))) == [WriterClosed]
+    assert answers(store, commit_of(ProductAdded("p-3"))) == [WriterClosed]
     landed = store.receipt("fresh") is not None
     assert len(whole_feed(store)) == (2 if landed else 1)
     again = land(open_store(), fresh)
@@ -1188,7 +1190,7 @@ def test_a_flush_that_keeps_failing_has_an_unknown_outcome(
 
 def many_products(prefix: str) -> Commit:
     """Facts that take more pages than a small cache holds."""
-    return told(*[ProductAdded(f"{prefix}-{number}", "n" * 2_000) for number in range(40)])
+    return commit_of(*[ProductAdded(f"{prefix}-{number}", "n" * 2_000) for number in range(40)])
 
 
 @pytest.mark.parametrize("how", ["commit", "restore"])
@@ -1225,7 +1227,7 @@ def test_a_write_of_the_wal_that_failed_applied_nothing(
     append(store, ProductAdded("p-1"))
     files.failing_writes = 1
 
-    assert answers(store, told(ProductAdded("p-2"))) == [StoreUnavailable]
+    assert answers(store, commit_of(ProductAdded("p-2"))) == [StoreUnavailable]
     assert len(whole_feed(store)) == 1
     assert append(store, ProductAdded("p-3")).first == 2
 

@@ -125,7 +125,7 @@ def fleet_state(
     )
 
 
-def with_sight(state: FleetState, /, **changes: Any) -> FleetState:
+def with_rollout(state: FleetState, /, **changes: Any) -> FleetState:
     """Return the same state with something else about the rollout."""
     changed = altered(state.rollouts[ROLLOUT], **changes)
     return altered(state, rollouts={ROLLOUT: changed})
@@ -133,4 +133,4 @@ def with_sight(state: FleetState, /, **changes: Any) -> FleetState:
 
 def with_tally(seen: FleetState, /, **changes: Any) -> FleetState:
     known = seen.rollouts[ROLLOUT].tally
-    return with_sight(seen, tally=Versioned(replace(known.row, **changes), known.version))
+    return with_rollout(seen, tally=Versioned(replace(known.row, **changes), known.version))

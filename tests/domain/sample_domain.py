@@ -229,7 +229,7 @@ class SequenceGap(Refused):
     code = "sequence_gap"
 
 
-def stands(planted: bool, fact: TreePlanted | TreeFelled) -> bool:
+def is_planted(planted: bool, fact: TreePlanted | TreeFelled) -> bool:
     return isinstance(fact, TreePlanted)
 
 
@@ -277,7 +277,7 @@ plant_tree = Slice(
     reads=(TreePlanted, TreeFelled),
     writes=(TreePlanted,),
     start=lambda command: False,
-    evolve=stands,
+    evolve=is_planted,
     decide=decide_plant,
     answer=say_types,
 )
@@ -287,7 +287,7 @@ fell_tree = Slice(
     reads=(TreePlanted, TreeFelled),
     writes=(TreeFelled,),
     start=lambda command: False,
-    evolve=stands,
+    evolve=is_planted,
     decide=decide_fell,
     answer=say_types,
 )
@@ -298,7 +298,7 @@ hand_pick = Slice(
     reads=(TreePlanted, TreeFelled),
     writes=(FruitPicked,),
     start=lambda command: False,
-    evolve=stands,
+    evolve=is_planted,
     decide=decide_hand_pick,
     answer=say_types,
 )

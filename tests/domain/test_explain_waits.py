@@ -19,7 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.cli.all_commands import COMMANDS
-from tests.domain.gate_inputs import ROLLOUT, T0, channel, standing, with_sight, with_tally
+from tests.domain.gate_inputs import ROLLOUT, T0, channel, standing, with_rollout, with_tally
 from tests.domain.test_gates import NAMES, SHUT, WHO, open_to, with_host
 from tidegate.domain.channels.facts import ChannelEdge, ChannelProtection
 from tidegate.domain.gates.explain import explain
@@ -376,7 +376,7 @@ def test_a_closed_edge_names_the_promotion_there_first_and_the_override_last() -
     base = Versioned(replace(channel(name="base"), created_at=T0), 21)
     missing = PrecedingChannel(base, None, None, None, "")
     edge = ChannelEdge(channel="base")
-    state = with_tally(with_sight(open_to(), edges={"base": missing}), edges=(edge,))
+    state = with_tally(with_rollout(open_to(), edges={"base": missing}), edges=(edge,))
 
     found = wait_at(state, "channel-edges")
 
@@ -404,7 +404,7 @@ def test_reports_that_a_protected_channel_needs_a_second_person() -> None:
 def test_puts_the_reason_of_a_failure_in_brackets_before_the_rollback() -> None:
     failed = standing("web-00", HostState.REVERTED, failure="probes")
     state = with_tally(
-        with_sight(open_to(failed), causes={"web-00": "failed its probe http: exit code 3"}),
+        with_rollout(open_to(failed), causes={"web-00": "failed its probe http: exit code 3"}),
         state=RolloutState.REVERTED,
         halted_at=BEFORE,
         halted_by="web-00",

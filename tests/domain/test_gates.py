@@ -20,7 +20,7 @@ from tests.domain.gate_inputs import (
     fleet_state,
     host,
     standing,
-    with_sight,
+    with_rollout,
     with_tally,
 )
 from tidegate.domain.access.reasons import REASON_BYTES_MAX
@@ -134,7 +134,7 @@ def open_to(*standings: HostStanding, budget: Budget | None = None) -> FleetStat
         standings or (standing("web-00", HostState.CONVERGED),),
         {"current_wave": 1},
     )
-    return with_sight(state, pin=pin(), edges={"base": base(RolloutState.TERMINAL)})
+    return with_rollout(state, pin=pin(), edges={"base": base(RolloutState.TERMINAL)})
 
 
 def with_channel(state: FleetState, **changes: Any) -> FleetState:
@@ -144,7 +144,7 @@ def with_channel(state: FleetState, **changes: Any) -> FleetState:
 
 
 def with_base(state: FleetState, newest: RolloutState | None) -> FleetState:
-    return with_sight(state, edges={"base": base(newest)})
+    return with_rollout(state, edges={"base": base(newest)})
 
 
 def with_host(state: FleetState, **changes: Any) -> FleetState:
@@ -155,7 +155,7 @@ def with_host(state: FleetState, **changes: Any) -> FleetState:
 
 
 def with_standings(state: FleetState, *standings: HostStanding) -> FleetState:
-    return with_sight(state, standings={item.host_id: Versioned(item, 50) for item in standings})
+    return with_rollout(state, standings={item.host_id: Versioned(item, 50) for item in standings})
 
 
 def frozen(state: FleetState, **changes: Any) -> FleetState:
@@ -187,7 +187,7 @@ def quarantined(state: FleetState) -> FleetState:
         host_id="web-09",
         reason="rolled back",
     )
-    return with_sight(state, quarantined=Versioned(row, 61))
+    return with_rollout(state, quarantined=Versioned(row, 61))
 
 
 def busy(state: FleetState) -> FleetState:
@@ -255,12 +255,12 @@ SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | No
         GateEvidence("budgets", "all", 40),
     ),
     "probe-failures": (
-        lambda state: with_sight(state, failures=(failing("web-00", 0),)),
+        lambda state: with_rollout(state, failures=(failing("web-00", 0),)),
         "probe http fails on web-00, of wave 1",
         GateEvidence("probe_failures", f"{ROLLOUT}/web-00/http", 60),
     ),
     "freshness": (
-        lambda state: with_sight(state, pin=pin(61 * SECOND)),
+        lambda state: with_rollout(state, pin=pin(61 * SECOND)),
         (
             "the pin's evidence was observed at 2026-05-04T07:58:59Z, more than 60 s ago. "
             "Renew it: tidegate channel promote stable web.2 --refresh"
@@ -387,7 +387,7 @@ def test_waits_for_the_newest_rollout_of_a_channel_that_comes_first(
 def test_waits_for_a_channel_that_does_not_exist() -> None:
     missing = PrecedingChannel(None, None, None, None, "")
 
-    assert shut(with_sight(open_to(), edges={"base": missing})) == ["channel-edges"]
+    assert shut(with_rollout(open_to(), edges={"base": missing})) == ["channel-edges"]
 
 
 @pytest.mark.parametrize(
@@ -425,7 +425,7 @@ def test_considers_probes_of_earlier_waves_whose_hosts_still_count(
 ) -> None:
     state = with_standings(open_to(), standing("web-00", HostState.CONVERGED, left=left))
 
-    found = shut(with_sight(state, failures=tuple(failures)))
+    found = shut(with_rollout(state, failures=tuple(failures)))
 
     assert found == (["probe-failures"] if stops else [])
 
@@ -442,7 +442,7 @@ def test_considers_probes_of_earlier_waves_whose_hosts_still_count(
 def test_requires_a_pin_of_this_release_with_fresh_evidence(
     found: Versioned[Actual] | None, stops: bool
 ) -> None:
-    assert shut(with_sight(open_to(), pin=found)) == (["freshness"] if stops else [])
+    assert shut(with_rollout(open_to(), pin=found)) == (["freshness"] if stops else [])
 
 
 @pytest.mark.parametrize("status", ["revoked", "retired"])
@@ -659,7 +659,7 @@ def joined(state: FleetState, *budgets: Budget) -> FleetState:
     everybody = [*fleet(3), host("new"), host("gone", "retired")]
     sight = state.rollouts[ROLLOUT]
     found = latecomers(sight, state.channels["stable"].row, everybody, budgets)
-    return with_sight(state, latecomers=found)
+    return with_rollout(state, latecomers=found)
 
 
 def test_finds_late_and_skipped_hosts_but_not_those_in_no_wave() -> None:

@@ -11,7 +11,15 @@ from hypothesis import given, strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.domain.gate_inputs import ROLLOUT, T0, channel, fleet, fleet_state, standing, with_sight
+from tests.domain.gate_inputs import (
+    ROLLOUT,
+    T0,
+    channel,
+    fleet,
+    fleet_state,
+    standing,
+    with_rollout,
+)
 from tests.domain.sample_control import SampleControl
 from tidegate.domain.channels import facts as channel_facts
 from tidegate.domain.channels.facts import WaveSpec
@@ -108,7 +116,7 @@ def freeing(
     )
 
 
-class Yard(SampleControl):
+class BudgetLog(SampleControl):
     """Budgets on a memory store."""
 
     def __init__(self, **bounds: Any) -> None:
@@ -133,7 +141,7 @@ class Yard(SampleControl):
 
 
 def test_takes_a_slot_with_an_order_and_frees_it_when_the_host_is_done() -> None:
-    yard = Yard(max_in_flight=1)
+    yard = BudgetLog(max_in_flight=1)
     slot = BudgetSlot("all", 1)
 
     yard.say(taking("web-00", slot))
@@ -147,7 +155,7 @@ def test_takes_a_slot_with_an_order_and_frees_it_when_the_host_is_done() -> None
 
 
 def test_one_of_two_dispatchers_that_read_the_same_last_slot_gets_it() -> None:
-    yard = Yard(max_in_flight=1)
+    yard = BudgetLog(max_in_flight=1)
     slot = BudgetSlot("all", 1)
     rival = yard.rival()
     yard.committer.before.append(
@@ -161,7 +169,7 @@ def test_one_of_two_dispatchers_that_read_the_same_last_slot_gets_it() -> None:
 
 
 def test_refuses_the_whole_order_when_one_of_its_budgets_is_full() -> None:
-    yard = Yard(max_in_flight=5)
+    yard = BudgetLog(max_in_flight=5)
     zone = SetBudget(budget_id="zone", selector="*", operator="user_op", max_in_flight=1)
     yard.control.execute(set_budget, zone)
 
@@ -174,7 +182,7 @@ def test_refuses_the_whole_order_when_one_of_its_budgets_is_full() -> None:
 
 
 def test_a_stricter_budget_applies_at_once_and_a_looser_one_with_the_next_plan() -> None:
-    yard = Yard(max_in_flight=2)
+    yard = BudgetLog(max_in_flight=2)
     frozen = BudgetSlot("all", 2)
     bounds: dict[str, Any] = {"budget_id": "all", "selector": "*", "operator": "user_op"}
     yard.say(taking("web-00", frozen))
@@ -243,7 +251,7 @@ class World:
             for mine, host in self.outstanding
             if mine is first
         }
-        state = with_sight(self.state, standings=standings)
+        state = with_rollout(self.state, standings=standings)
         return altered(state, budgets={id: Versioned(row, 40) for id, row in self.rows.items()})
 
     def dispatch(self, first: bool, orders_max: int) -> None:
@@ -359,7 +367,7 @@ def test_d09_counts_orders_that_are_queued_and_not_acknowledged_across_passes() 
         for order in first
     }
     next_tick = altered(
-        with_sight(state, standings=pending), budgets={"all": Versioned(budget, 41)}
+        with_rollout(state, standings=pending), budgets={"all": Versioned(budget, 41)}
     )
 
     assert len(first) == 2
@@ -377,7 +385,7 @@ def test_d09_frees_its_slot_for_the_next_host_so_pending_orders_cannot_dead_lock
 
     for _ in range(3):
         looked = altered(
-            with_sight(state, standings=dict(done)), budgets={"all": Versioned(budget, 41)}
+            with_rollout(state, standings=dict(done)), budgets={"all": Versioned(budget, 41)}
         )
         (order,) = next_dispatches(looked, ROLLOUT)
         budget = step_budget(budget, reserved(order), T0)

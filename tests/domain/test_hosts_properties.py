@@ -106,7 +106,7 @@ class Dice:
         return among[self.throw(len(among))]
 
 
-def lived(policy: HostPolicy, throws: Sequence[int]) -> list[Step]:
+def run_life(policy: HostPolicy, throws: Sequence[int]) -> list[Step]:
     now = T0
     life = [stepped(None, reserved(now, policy=policy), now)]
     record = life[0].record
@@ -115,13 +115,13 @@ def lived(policy: HostPolicy, throws: Sequence[int]) -> list[Step]:
         now += seconds(dice.pick((0, 1, 0, 20, 60)))
         if dice.throw(20) == 19 and record.due_at is not None:
             now = max(now, record.due_at)
-        step_ = stepped(record, told(dice, record, now), now)
+        step_ = stepped(record, draw_event(dice, record, now), now)
         life.append(step_)
         record = record if step_.after is None else step_.after
     return life
 
 
-def told(dice: Dice, record: HostRecord, now: datetime) -> HostEvent:
+def draw_event(dice: Dice, record: HostRecord, now: datetime) -> HostEvent:
     """Generate an event about this record: mostly one that may come next, otherwise an invalid
     one.
     """
@@ -134,7 +134,7 @@ def told(dice: Dice, record: HostRecord, now: datetime) -> HostEvent:
 
 def lives() -> st.SearchStrategy[list[Step]]:
     throws = st.lists(st.integers(0, THROW_MAX), min_size=5, max_size=STEPS_MAX)
-    return st.builds(lived, policies, throws)
+    return st.builds(run_life, policies, throws)
 
 
 def _spoiled(event: Any, how: int, now: datetime) -> Any:
@@ -391,7 +391,7 @@ def test_lives_reach_every_state_and_refusal() -> None:
     """Proves that the lives above are varied: they reach every state and every kind of refusal."""
     toss = Random(4)
     many = [
-        lived(HostPolicy(), [toss.randrange(THROW_MAX) for _ in range(STEPS_MAX)])
+        run_life(HostPolicy(), [toss.randrange(THROW_MAX) for _ in range(STEPS_MAX)])
         for _ in range(400)
     ]
 

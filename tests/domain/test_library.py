@@ -12,12 +12,12 @@ import pytest
 import tidegate
 from examples.shop import app as shop
 from examples.shop.catalog import SyncProduct, sync_product
-from tests.contract.world import SCHEMA, ProductAdded, Rebooted, about
+from tests.contract.world import SCHEMA, ProductAdded, Rebooted, query_of
 from tidegate import Log, library
 from tidegate.errors import BoundaryMoved, InvalidInput, UnfencedQuery
 from tidegate.kernel.model import ALL, Check, CommitKey, Key
 
-PRODUCT = about(ProductAdded, tags="product_id:p1")
+PRODUCT = query_of(ProductAdded, tags="product_id:p1")
 
 
 def test_the_package_lists_the_names_of_the_library() -> None:

@@ -54,7 +54,7 @@ PURE: dict[str, Any] = {"engines": None, "reason": "pure"}
 ROLLOUT = "prod@web.4"
 
 
-class ToldFleet(MemoryFleet):
+class SubscribedFleet(MemoryFleet):
     """A fleet with one subscription to everything, and a notifier."""
 
     def __init__(self, **policy: Any) -> None:
@@ -72,14 +72,14 @@ class ToldFleet(MemoryFleet):
         leader = Leader(Leases(self.store), LEADER, self.clock, monotonic=lambda: 0.0)
         self.notifier = Notifier(self.sample.control, leader)
 
-    def told(self) -> list[str]:
+    def reported_events(self) -> list[str]:
         """Return the events of all notices so far, after the notifier has read the log."""
         while self.notifier.round():
             pass
         return [fact.notice.event for fact in self.events(NoticeQueued)]
 
     def notices(self) -> list[Notice]:
-        self.told()
+        self.reported_events()
         return [fact.notice for fact in self.events(NoticeQueued)]
 
 
@@ -89,15 +89,15 @@ class ToldFleet(MemoryFleet):
 @pytest.mark.req("NT-1", **PURE)
 def test_a_whole_wave_of_failing_hosts_makes_two_messages() -> None:
     """Wrong version: one message per host. Right: one about the halt, one when all are back."""
-    fleet = ToldFleet()
+    fleet = SubscribedFleet()
     hosts = [f"w0-{number}" for number in range(more(1_000, 5_000))]
     rollout = fleet.promote("web.1", len(hosts))
     fleet.start(rollout, *hosts)
-    opened = fleet.told()
+    opened = fleet.reported_events()
     fleet.fail(rollout, *hosts)
     fleet.revert(rollout, *hosts)
 
-    assert fleet.told()[len(opened) :] == ["rollout.halted", "rollout.stopped"]
+    assert fleet.reported_events()[len(opened) :] == ["rollout.halted", "rollout.stopped"]
     stopped = fleet.notices()[-1]
     assert stopped.quarantined
     assert stopped.counts is not None
@@ -108,56 +108,58 @@ def test_a_whole_wave_of_failing_hosts_makes_two_messages() -> None:
 @pytest.mark.parametrize("on_failure", OnFailure)
 def test_every_halt_is_reported_once_whatever_a_failing_host_does(on_failure: OnFailure) -> None:
     """Wrong version: under ``halt`` the machine wrote no RolloutHalted."""
-    fleet = ToldFleet(on_failure=on_failure)
+    fleet = SubscribedFleet(on_failure=on_failure)
     rollout = fleet.promote("web.1", 2)
     fleet.start(rollout, "w0-0", "w0-1")
     fleet.fail(rollout, "w0-0")
 
-    assert fleet.told().count("rollout.halted") == 1
-    assert fleet.told().count("rollout.stopped") == 0  # the other host is still under way
+    assert fleet.reported_events().count("rollout.halted") == 1
+    assert (
+        fleet.reported_events().count("rollout.stopped") == 0
+    )  # the other host is still under way
 
 
 def test_a_rollback_that_fails_is_a_halt_and_a_stop() -> None:
-    fleet = ToldFleet()
+    fleet = SubscribedFleet()
     rollout = fleet.promote("web.1", 1)
     fleet.start(rollout, "w0-0")
     fleet.fail(rollout, "w0-0")
     fleet.lose(rollout, "w0-0")
 
-    assert fleet.told()[-2:] == ["rollout.halted", "rollout.stopped"]
+    assert fleet.reported_events()[-2:] == ["rollout.halted", "rollout.stopped"]
 
 
 def test_a_commit_that_halts_and_stops_is_one_message() -> None:
-    fleet = ToldFleet(on_failure=OnFailure.HALT)
+    fleet = SubscribedFleet(on_failure=OnFailure.HALT)
     rollout = fleet.promote("web.1", 1)
     fleet.start(rollout, "w0-0")
     fleet.fail(rollout, "w0-0")
 
-    assert fleet.told()[-1:] == ["rollout.halted"]
+    assert fleet.reported_events()[-1:] == ["rollout.halted"]
 
 
 def test_a_halt_after_a_clearance_is_reported_again() -> None:
-    fleet = ToldFleet()
+    fleet = SubscribedFleet()
     rollout = fleet.promote("web.1", 1)
     for _ in range(2):
         fleet.start(rollout, "w0-0")
         fleet.fail(rollout, "w0-0")
         fleet.clock.advance(timedelta(seconds=1))
         fleet.revert(rollout, "w0-0")
-        fleet.told()
+        fleet.reported_events()
         fleet.clear(rollout, Clearance.RESUME)
 
-    told = [event for event in fleet.told() if event.startswith("rollout")]
+    told = [event for event in fleet.reported_events() if event.startswith("rollout")]
     episode = ["rollout.halted", "rollout.stopped", "rollout.resumed"]
     assert told == ["rollout.opened", *episode, *episode]
 
 
 def test_a_whole_rollout_is_reported_as_opened_and_succeeded() -> None:
-    fleet = ToldFleet()
+    fleet = SubscribedFleet()
     rollout = fleet.promote("web.1", 1)
     fleet.reach(rollout, "w0-0")
 
-    assert fleet.told() == ["rollout.opened", "rollout.succeeded"]
+    assert fleet.reported_events() == ["rollout.opened", "rollout.succeeded"]
     succeeded = fleet.notices()[-1]
     assert title_of(succeeded).startswith(f"✔ {CHANNEL}: web.1 succeeded on 1 host")
     assert differences(fleet.store, fleet.sample.folds) == []

@@ -199,7 +199,7 @@ class Packages(RuleBasedStateMachine):
 
     @precondition(lambda self: self.package_log.log())
     @invariant()
-    def what_stands_is_what_was_agreed(self) -> None:
+    def published_revisions_are_consistent(self) -> None:
         rows = self.rows()
         for row in rows:
             published = row.lifecycle in PUBLISHED_STATES
@@ -299,7 +299,7 @@ def test_the_machine_reaches_what_it_is_meant_to_check() -> None:
     machine.delete("r.a.v1", "user_2")
     machine.delete("r.c.v1", "user_2")
     machine.delete("r.a.v1", "user_2")
-    machine.what_stands_is_what_was_agreed()
+    machine.published_revisions_are_consistent()
     machine.teardown()
 
     facts = [SCHEMA.vocabulary.value(event) for event in machine.package_log.log()]

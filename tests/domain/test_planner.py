@@ -18,7 +18,7 @@ from tests.domain.gate_inputs import (
     fleet_state,
     host,
     standing,
-    with_sight,
+    with_rollout,
 )
 from tidegate.domain.channels.facts import (
     ChannelEdge,
@@ -454,7 +454,7 @@ def test_d24_plans_only_hosts_of_the_channel_so_every_wave_can_complete() -> Non
 def test_has_no_order_for_a_host_outside_of_the_plan() -> None:
     state = fleet_state(channel(WaveSpec(count=1)), fleet(2))
 
-    found = survey(with_sight(state), ROLLOUT)
+    found = survey(with_rollout(state), ROLLOUT)
 
     assert [order.host_id for order in found.orders] == ["web-00"]
     assert found.waiting == 1

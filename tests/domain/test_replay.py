@@ -101,7 +101,7 @@ def commands(random: Random, count: int) -> Iterator[tuple[Slice, Struct]]:
         )
 
 
-def whats(store: Store, folds: Folds = FOLDS) -> list[tuple[str, str]]:
+def difference_kinds(store: Store, folds: Folds = FOLDS) -> list[tuple[str, str]]:
     return [(found.key, found.what) for found in differences(store, folds)]
 
 
@@ -246,13 +246,15 @@ def test_finds_a_missing_row(sample: SampleControl) -> None:
 
     sample.store.restore(PICKERS.name, others)
 
-    assert whats(sample.store) == [(str(picker.key), "missing row")]
+    assert difference_kinds(sample.store) == [(str(picker.key), "missing row")]
 
 
 def test_finds_an_emptied_collection(sample: SampleControl) -> None:
     sample.store.restore(PICKERS.name, [])
 
-    assert whats(sample.store) == [(f"pickers/picker-{n}", "missing row") for n in range(1, 6)]
+    assert difference_kinds(sample.store) == [
+        (f"pickers/picker-{n}", "missing row") for n in range(1, 6)
+    ]
 
 
 def test_finds_an_extra_row(sample: SampleControl) -> None:
@@ -261,7 +263,7 @@ def test_finds_an_extra_row(sample: SampleControl) -> None:
 
     sample.store.restore(PICKERS.name, [extra, picker, *others])
 
-    assert whats(sample.store) == [("pickers/eve", "extra row")]
+    assert difference_kinds(sample.store) == [("pickers/eve", "extra row")]
 
 
 @pytest.mark.parametrize("change", [{"version": 1}, {"born": 1}])
@@ -270,7 +272,7 @@ def test_finds_a_wrong_stamp(sample: SampleControl, change: dict[str, int]) -> N
 
     sample.store.restore(PICKERS.name, [replace(picker, **change), *others])
 
-    assert whats(sample.store) == [(str(picker.key), "stamp")]
+    assert difference_kinds(sample.store) == [(str(picker.key), "stamp")]
 
 
 def test_finds_a_stamp_beyond_the_end_of_the_log() -> None:
@@ -280,13 +282,13 @@ def test_finds_a_stamp_beyond_the_end_of_the_log() -> None:
 
     store.restore(TREES.name, [replace(tree, version=99)])
 
-    assert whats(store) == [("trees/elm", "stamp")]
+    assert difference_kinds(store) == [("trees/elm", "stamp")]
 
 
 def test_finds_facts_that_no_fold_has_processed(sample: SampleControl) -> None:
     append(sample.store, FruitPicked("elm", "picker-1", 1, 6))
 
-    assert whats(sample.store) == [
+    assert difference_kinds(sample.store) == [
         ("trees/elm", "data"),
         ("trees/elm", "stamp"),
         ("pickers/picker-1", "data"),
@@ -298,9 +300,9 @@ def test_finds_a_missing_follow_up(sample: SampleControl) -> None:
     append(sample.store, FruitPicked("elm", "picker-1", 10, 6))
     end = sample.events()[-1].position
 
-    at_the_end = [found for found in whats(sample.store) if found[1] == "follow-up"]
+    at_the_end = [found for found in difference_kinds(sample.store) if found[1] == "follow-up"]
     append(sample.store, BarnClosed("south"))
-    inside = [found for found in whats(sample.store) if found[1] == "follow-up"]
+    inside = [found for found in difference_kinds(sample.store) if found[1] == "follow-up"]
 
     assert at_the_end == [(f"event_log/{end}", "follow-up")]
     assert inside == [(f"event_log/{end + 1}", "follow-up")]
@@ -321,7 +323,9 @@ def test_finds_a_follow_up_with_other_tags(sample: SampleControl) -> None:
     basket = replace(SCHEMA.vocabulary.fact(BasketFilled("north", "elm")), tags=("barn_id:south",))
     sample.store.commit(Commit(T0, facts=(picked, basket)))
 
-    assert (f"event_log/{sample.events()[-1].position}", "follow-up") in whats(sample.store)
+    assert (f"event_log/{sample.events()[-1].position}", "follow-up") in difference_kinds(
+        sample.store
+    )
 
 
 def test_finds_a_fact_that_was_refused(sample: SampleControl) -> None:

@@ -29,12 +29,12 @@ from tests.domain.rollout_events import (
     after,
     clears,
     concludes,
+    events_to_converged,
     joins,
     moves,
     opened,
     runs,
     skips,
-    through,
 )
 from tidegate.domain.hosts.states import OnFailure
 from tidegate.domain.rollouts.facts import (
@@ -110,7 +110,7 @@ def test_has_no_outcome_while_a_clearance_may_still_lead_to_success(
     assert tally.outcome is None
     assert ending(tally, TERMINAL) == (None, [])
 
-    for event in (clears(Clearance.RESUME), tried_again, *through()):
+    for event in (clears(Clearance.RESUME), tried_again, *events_to_converged()):
         assert tally.outcome is None
         tally = runs(event, tally, T0)
     assert tally.outcome is Outcome.SUCCEEDED
@@ -119,14 +119,14 @@ def test_has_no_outcome_while_a_clearance_may_still_lead_to_success(
 @pytest.mark.req("OP-1", **pure)
 def test_never_changes_its_outcome_later() -> None:
     late = (joins(late=True, host_id="z"), moves(PENDING, ACTIVATING, late=True))
-    tally = after(opened(1), *through())
+    tally = after(opened(1), *events_to_converged())
     assert (tally.outcome, tally.outcome_at) == (Outcome.SUCCEEDED, T0)
 
     for event in (*late, moves(ACTIVATING, FAILED, late=True), moves(FAILED, REVERTED, late=True)):
         tally = runs(event, tally, T0)
     assert tally.degraded
     tally = runs(SUCCESSOR, tally, T0 + timedelta(hours=1))
-    assert ending(after(opened(1), *through()), SUCCESSOR) == (Outcome.SUCCEEDED, [])
+    assert ending(after(opened(1), *events_to_converged()), SUCCESSOR) == (Outcome.SUCCEEDED, [])
     assert (tally.outcome, tally.outcome_at) == (Outcome.SUCCEEDED, T0)
     gone = runs(EXPIRED, replace(tally, busy=0, late={}), T0 + timedelta(days=2))
     assert (gone.state, gone.outcome) == (RolloutState.PRUNED, Outcome.SUCCEEDED)
@@ -139,8 +139,11 @@ WAIVES = clears(Clearance.WAIVE, ClearedHost("a", 0, REVERTED))
 @pytest.mark.parametrize(
     ("outcome", "tally"),
     [
-        (Outcome.SUCCEEDED, after(opened(2), *through(), skips(None))),
-        (Outcome.SUCCEEDED, after(opened(2), *through(host_id="b"), *GOES_BACK, WAIVES)),
+        (Outcome.SUCCEEDED, after(opened(2), *events_to_converged(), skips(None))),
+        (
+            Outcome.SUCCEEDED,
+            after(opened(2), *events_to_converged(host_id="b"), *GOES_BACK, WAIVES),
+        ),
         (Outcome.EMPTY, after(opened())),
         (Outcome.EMPTY, after(opened(1), skips(None))),
         (Outcome.FAILED, after(opened(1, failures_max=1), *FAILS)),
@@ -154,7 +157,9 @@ def test_ends_by_what_its_planned_hosts_did(outcome: Outcome, tally: RolloutTall
 
 @pytest.mark.req("OP-1", **pure)
 def test_records_its_outcome_and_what_ended_it() -> None:
-    tally = after(opened(4, failures_max=1), *through(host_id="b"), *STARTS, skips(None))
+    tally = after(
+        opened(4, failures_max=1), *events_to_converged(host_id="b"), *STARTS, skips(None)
+    )
     tally = runs(moves(ACTIVATING, FAILED), tally, T0)
     assert tally.waves[0].tolerated == 1
 
@@ -295,7 +300,7 @@ def test_ends_that_period_although_the_rollout_was_pruned_before_the_next_one() 
 
 
 def test_a_tolerated_failure_does_not_mark_the_release() -> None:
-    tally = after(opened(2, failures_max=1), *through(host_id="b"), *STARTS)
+    tally = after(opened(2, failures_max=1), *events_to_converged(host_id="b"), *STARTS)
     _, caused = step_tally(tally, moves(ACTIVATING, FAILED), T0)
 
     assert [type(fact).__name__ for fact in caused] == ["HostSkipped"]

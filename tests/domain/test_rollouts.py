@@ -40,13 +40,13 @@ from tests.domain.rollout_events import (
     after,
     clears,
     concludes,
+    events_to_converged,
     joins,
     moves,
     opened,
     runs,
     skips,
     skips_wave,
-    through,
 )
 from tidegate.domain.channels.rows import QUARANTINE
 from tidegate.domain.hosts.facts import HostJoined, HostRegressed, HostStateChanged
@@ -134,7 +134,7 @@ def continues(wave: int) -> WaveContinued:
 # No sequence of commands leads here, but the machine must handle it: a host of a wave that was done
 # comes after all.
 UNHEARD_OF = [
-    (replace(after(opened(2), *through()), state=RolloutState.CONVERGING), HostJoined),
+    (replace(after(opened(2), *events_to_converged()), state=RolloutState.CONVERGING), HostJoined),
 ]
 EVENTS: list[RolloutEvent] = [
     opened(1),
@@ -360,18 +360,23 @@ def test_skips_hosts_that_are_due_and_waives_those_that_failed() -> None:
 
 
 def test_advances_its_cursor_one_wave_at_a_time() -> None:
-    tally = after(opened(1, 1, 1), *through())
+    tally = after(opened(1, 1, 1), *events_to_converged())
     assert (tally.state, tally.current_wave) == (RolloutState.ACTIVE, 1)
 
     assert step(tally, advances(0, 1), T0) == (tally, ())  # it moved on already
     for event in (advances(1, 2), advances(1, 3), advances(0, 2)):
         with pytest.raises(RolloutInvariant):
             step(tally, event, T0)
-    assert after(opened(1, 1, 1), *through(), *through(1), joins(2)).current_wave == 2
+    assert (
+        after(
+            opened(1, 1, 1), *events_to_converged(), *events_to_converged(1), joins(2)
+        ).current_wave
+        == 2
+    )
 
 
 def test_holds_the_next_wave_while_it_is_paused_and_starts_it_when_resumed() -> None:
-    tally = after(opened(1, 1), joins(), PAUSED, *through()[1:])
+    tally = after(opened(1, 1), joins(), PAUSED, *events_to_converged()[1:])
     assert (tally.state, tally.current_wave) == (RolloutState.CONVERGING, 0)
     with pytest.raises(IllegalTransition, match="paused"):
         step(after(opened(1), PAUSED), joins(), T0)
@@ -381,7 +386,7 @@ def test_holds_the_next_wave_while_it_is_paused_and_starts_it_when_resumed() -> 
 
 
 def test_ends_although_it_is_paused_when_every_host_converged() -> None:
-    tally = after(opened(1), joins(), PAUSED, *through()[1:])
+    tally = after(opened(1), joins(), PAUSED, *events_to_converged()[1:])
 
     assert (tally.state, tally.paused_at) == (RolloutState.TERMINAL, None)
 
@@ -396,7 +401,7 @@ def test_stays_converging_while_a_host_waits_for_its_reboot() -> None:
 
 
 def test_counts_late_hosts_separately_and_is_degraded_by_their_failure() -> None:
-    terminal = after(opened(1), *through())
+    terminal = after(opened(1), *events_to_converged())
     tally = runs(joins(late=True, host_id="b"), terminal, T0)
     assert (tally.state, tally.late) == (RolloutState.TERMINAL, {PENDING: 1})
 
@@ -464,7 +469,7 @@ def test_stays_halted_until_the_last_host_that_failed_is_waived() -> None:
 
 def test_is_pruned_when_its_retention_is_over_and_no_host_is_under_way() -> None:
     day = timedelta(seconds=DAY)
-    tally = after(opened(1), *through())
+    tally = after(opened(1), *events_to_converged())
     assert tally.due_at == T0 + day
 
     with pytest.raises(RolloutInvariant, match="not over"):
@@ -505,7 +510,7 @@ def test_emits_the_four_effects_of_the_seed_by_its_names() -> None:
             counts=HostCounts(hosts=1),
         ),
     ]
-    paused = after(opened(1, 1), joins(), PAUSED, *through()[1:])
+    paused = after(opened(1, 1), joins(), PAUSED, *events_to_converged()[1:])
     assert effects(replace(paused, paused_at=None), advances(0, 1)) == [
         RecordRolloutTransition(ROLLOUT, RolloutState.CONVERGING, RolloutState.ACTIVE, T0),
         UpdateCurrentWave(ROLLOUT, 1),
@@ -663,7 +668,9 @@ def test_pauses_a_running_rollout_and_resumes_a_paused_one() -> None:
     assert fact == PAUSED
     assert pause_rollout.decide((runs(PAUSED, tally, T0), None), operator(PauseRollout), T0) == ()
     with pytest.raises(IllegalTransition):
-        pause_rollout.decide((after(opened(1), *through()), None), operator(PauseRollout), T0)
+        pause_rollout.decide(
+            (after(opened(1), *events_to_converged()), None), operator(PauseRollout), T0
+        )
 
     (fact,) = resume_rollout.decide(
         (runs(PAUSED, tally, T0), None), operator(ResumeRollout, reason="lunch is over"), T0
@@ -715,7 +722,7 @@ def test_records_why_it_was_aborted_and_ends_its_pause() -> None:
 
 def test_refuses_a_prune_whose_retention_was_extended_meanwhile() -> None:
     day = timedelta(seconds=DAY)
-    tally = after(opened(1), *through())
+    tally = after(opened(1), *events_to_converged())
     command = ExpireRetention(rollout_id=ROLLOUT, due_at=T0 + day)
 
     (fact,) = expire_retention.decide((tally,), command, T0 + day)

@@ -97,7 +97,7 @@ EVERY_WORD = tuple(sorted({word for words in WORDS.values() for word in words}))
 # The actions, each as often as it should be chosen.
 DEEDS = (
     *("promote", "promote", "clear", "clear", "pause", "resume", "resume", "order", "order"),
-    *("order", "order_anybody", "cancel", "skip", "silence", "prune", "say_anything", "abort"),
+    *("order", "order_any_host", "cancel", "skip", "silence", "prune", "say_anything", "abort"),
     *("pass_waves", "pass_waves", "start_wave", "start_wave"),
     *("say", "say", "say", "say", "say", "go_on", "go_on", "go_on", "carry_out"),
 )
@@ -251,7 +251,7 @@ class Fleet:
                 if record is None or record.left is None:
                     self.attempt(lambda id: self.fleet.order(id, host), rollout_id)  # noqa: B023
 
-    def order_anybody(self, rollout_id: str, a: int, b: int) -> None:
+    def order_any_host(self, rollout_id: str, a: int, b: int) -> None:
         """Order any planned host at any time, or one that came after the plan."""
         planned = self.is_planned(rollout_id, HOSTS[a])
         self.fleet.order(rollout_id, HOSTS[a], late=not planned or bool(b % 2))
@@ -533,7 +533,7 @@ class Fleet:
                     halted[id].clear()
 
 
-def sail(on_failure: OnFailure, failures_max: int, done: Iterable[Deed]) -> None:
+def run_actions(on_failure: OnFailure, failures_max: int, done: Iterable[Deed]) -> None:
     fleet = Fleet(on_failure, failures_max)
     for deed in done:
         fleet.do(deed)
@@ -555,7 +555,7 @@ proved = pytest.mark.req(
 def test_holds_the_invariants_under_any_actions(
     on_failure: OnFailure, failures_max: int, done: list[Deed]
 ) -> None:
-    sail(on_failure, failures_max, done)
+    run_actions(on_failure, failures_max, done)
 
 
 @proved
@@ -566,7 +566,7 @@ def test_holds_the_invariants_over_long_runs(seed: int) -> None:
     """Reaches states that a shrinking search seldom reaches: all actions are equally likely."""
     dice = Random(seed)
     done = [(dice.choice(DEEDS), dice.randrange(9), dice.randrange(60)) for _ in range(80)]
-    sail(dice.choice(list(OnFailure)), dice.choice((0, 0, 1)), done)
+    run_actions(dice.choice(list(OnFailure)), dice.choice((0, 0, 1)), done)
 
 
 FAR_VOYAGES = (113, 30, 18, 19)  # the first 400 runs encountered all of it

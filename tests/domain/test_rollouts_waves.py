@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from tests.domain.memory_fleet import MemoryFleet
-from tests.domain.rollout_events import ROLLOUT, T0, after, joins, moves, opened, runs, through
+from tests.domain.rollout_events import (
+    ROLLOUT,
+    T0,
+    after,
+    events_to_converged,
+    joins,
+    moves,
+    opened,
+    runs,
+)
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.hosts.refusals import WaveNotReached
 from tidegate.domain.hosts.states import HostState
@@ -115,7 +124,9 @@ def test_starts_the_next_wave_while_hosts_of_a_share_are_under_way(fleet: Memory
 
 def test_waits_again_when_a_host_that_counted_is_no_longer_done() -> None:
     share = {"success_percent": 50}
-    tally = after(opened(2, 1, 1, members=share), *through(), *through(1, "c"))
+    tally = after(
+        opened(2, 1, 1, members=share), *events_to_converged(), *events_to_converged(1, "c")
+    )
     assert (tally.current_wave, reached(tally)) == (2, 2)
 
 
@@ -174,7 +185,7 @@ def test_starts_no_wave_by_its_timer_while_it_is_paused(fleet: MemoryFleet) -> N
 def test_restarts_the_delay_when_a_host_is_no_longer_done() -> None:
     tally = after(
         opened(2, 1, members={"delay_seconds": 60}),
-        *through(),
+        *events_to_converged(),
         joins(host_id="b"),
         moves(HostState.PENDING, HostState.ACTIVATING, host_id="b"),
         moves(HostState.ACTIVATING, HostState.DEFERRED, host_id="b"),
@@ -191,7 +202,7 @@ def test_restarts_the_delay_when_a_host_is_no_longer_done() -> None:
 
 
 def test_refuses_a_wave_before_its_time() -> None:
-    tally = after(opened(1, 1, members={"delay_seconds": 60}), *through())
+    tally = after(opened(1, 1, members={"delay_seconds": 60}), *events_to_converged())
     advanced = WaveAdvanced(rollout_id=ROLLOUT, at=T0, from_wave=0, to_wave=1)
     with pytest.raises(RolloutInvariant, match="may not go yet"):
         step(tally, advanced, T0 + MINUTE - timedelta(seconds=1))

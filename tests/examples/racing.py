@@ -41,7 +41,7 @@ def connector(address: Address | None, folds: Folds) -> Connect:
     return lambda: address.open(folds.schema)
 
 
-def insist(control: Control, item: Slice, command: Struct) -> CommandOutcome | str:
+def send_until_decided(control: Control, item: Slice, command: Struct) -> CommandOutcome | str:
     """Send a command until it is decided: a writer that ran out of attempts sends it again."""
     pause = Random(repr(command))
     for _ in range(RESENDS_MAX):
@@ -61,7 +61,7 @@ def race_threads(connect: Connect, folds: Folds, work: Sequence[tuple[Slice, Str
 
     def send(item: tuple[Slice, Struct]) -> str:
         with closing(connect()) as store, control_of(store, folds) as control:
-            outcome = insist(control, *item)
+            outcome = send_until_decided(control, *item)
         return outcome if isinstance(outcome, str) else "done"
 
     with ThreadPoolExecutor(WRITERS) as pool:

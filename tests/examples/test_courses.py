@@ -31,9 +31,9 @@ from tests.examples.racing import (
     Connect,
     connector,
     control_of,
-    insist,
     race_processes,
     race_threads,
+    send_until_decided,
 )
 from tidegate.control.runtime import Control
 from tidegate.errors import InvalidDefinition
@@ -127,7 +127,7 @@ def test_16_racing_students_fill_a_course_exactly(connect: Connect) -> None:
 
 def subscribe_in_a_process(address: Address, commands: Sequence[Struct]) -> list[str]:
     with closing(address.open(app.SCHEMA)) as store, control_of(store, app.FOLDS) as control:
-        answers = [insist(control, subscribe_student, command) for command in commands]
+        answers = [send_until_decided(control, subscribe_student, command) for command in commands]
         return [answer if isinstance(answer, str) else "done" for answer in answers]
 
 

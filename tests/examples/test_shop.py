@@ -38,9 +38,9 @@ from tests.examples.racing import (
     Connect,
     connector,
     control_of,
-    insist,
     race_processes,
     race_threads,
+    send_until_decided,
 )
 from tidegate.control.runtime import Control
 from tidegate.errors import BoundaryMoved
@@ -252,7 +252,7 @@ def test_orders_of_different_customers_never_conflict(shop: Control) -> None:
 
 def order_in_a_process(address: Address, commands: Sequence[Struct]) -> list[str]:
     with closing(address.open(app.SCHEMA)) as store, control_of(store, app.FOLDS) as control:
-        answers = [insist(control, order_product, command) for command in commands]
+        answers = [send_until_decided(control, order_product, command) for command in commands]
         return [answer if isinstance(answer, str) else "done" for answer in answers]
 
 

@@ -110,7 +110,7 @@ def test_a_halted_rollout_is_verified_by_a_stock_library(
         notified.fleet.fail("web-01")
         notified.clock.now = system_clock()
 
-        notified.tell()
+        notified.run_round()
 
         queue = notified.installation.subscriptions.queue
         ours, other = queue("ops"), queue("stranger")

@@ -84,7 +84,7 @@ class ProcessFleet:
         self.approver.does("rev", "diff", name)
         self.approver.does("rev", "approve", name)
 
-    def moor(self) -> None:
+    def enroll_hosts(self) -> None:
         """Enroll twenty hosts: the first one by an invitation at the shell, the others as a script
         would.
         """
@@ -175,7 +175,7 @@ def test_the_whole_story_ends_in_the_same_state_on_every_engine(
     here.publish("v1", "good one", "create", "web")
     carried = ("--package", "default/web", "--hosts", "app=web")
     here.manager.does("channel", "create", CHANNEL, *carried, "--policy", policy_file(here.tmp))
-    here.moor()
+    here.enroll_hosts()
 
     here.manager.does("channel", "promote", CHANNEL, "web.1")
     struck = EARLY[0]

@@ -63,7 +63,7 @@ class NotifiedFleet:
     def url(self, name: str) -> str:
         return f"http://{self.receiver.place}/{name}"
 
-    def tell(self) -> int:
+    def run_round(self) -> int:
         """Run one round: queue what happened, send what is due. Return how many messages were
         tried.
         """
@@ -72,13 +72,13 @@ class NotifiedFleet:
             pass
         return self.sender.work()
 
-    def tell_until(self, holds: Callable[[], object], *, hours: float = 80) -> None:
+    def run_until(self, holds: Callable[[], object], *, hours: float = 80) -> None:
         """Run rounds until a condition holds, as far apart as the queues wait, by the worker's
         clock.
         """
         ends = self.clock() + timedelta(hours=hours)
         while True:
-            self.tell()
+            self.run_round()
             if holds():
                 return
             assert self.clock() < ends, "it never came to that"

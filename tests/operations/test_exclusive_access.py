@@ -125,7 +125,7 @@ class Other:
         self.process.start()
         theirs.close()
 
-    def hears(self) -> str:
+    def receive(self) -> str:
         assert self._pipe.poll(SECONDS_MAX), "it says nothing"
         said: str = self._pipe.recv()
         return said
@@ -195,14 +195,14 @@ def await_alone(url: str, lease: float = LEASE_SECONDS) -> ExitStack:
 
 def test_many_processes_may_be_present_or_one_alone(url: str) -> None:
     with other(url, "joins") as guest:
-        assert guest.hears() == "there"
+        assert guest.receive() == "there"
         with present(url):
             assert refusal(url, alone=True).startswith(OTHERS)
         assert refusal(url, alone=True).startswith(OTHERS)
         guest.leave()
 
     with other(url, "is alone") as host:
-        assert host.hears() == "there"
+        assert host.receive() == "there"
         assert refusal(url, alone=False) == UNDER_WAY
         assert refusal(url, alone=True) == UNDER_WAY
         host.leave()
@@ -216,7 +216,7 @@ def test_many_processes_may_be_present_or_one_alone(url: str) -> None:
 @pytest.mark.parametrize("how", ["joins", "is alone"])
 def test_a_killed_process_is_no_longer_counted(url: str, how: str) -> None:
     with other(url, how, SHORT) as guest:
-        assert guest.hears() == "there"
+        assert guest.receive() == "there"
 
         guest.signal(signal.SIGKILL)
         assert guest.ended() == -signal.SIGKILL
@@ -250,7 +250,7 @@ def test_processes_that_start_at_once_on_a_new_log_run_together(url: str) -> Non
     with ExitStack() as stack:
         guests = [stack.enter_context(other(url, "starts")) for _ in range(3)]
 
-        assert [guest.hears() for guest in guests] == ["there"] * 3
+        assert [guest.receive() for guest in guests] == ["there"] * 3
 
         for guest in guests:
             guest.leave()
@@ -263,7 +263,7 @@ def test_a_start_that_must_rebuild_rows_is_refused_until_it_can_be_alone(url: st
         set_up_by(server)
 
         with other(url, "starts newer") as newer:
-            said = newer.hears()
+            said = newer.receive()
 
         assert said.startswith(f"rows must be rebuilt (users), and {OTHERS}")
         assert changed_folds(server, FOLDS) == ()
@@ -314,7 +314,7 @@ def test_one_of_two_newer_processes_that_start_at_once_rebuilds_and_both_run(
         there: list[Other] = []
         for _ in range(20):
             for guest in waiting:
-                said = guest.hears()
+                said = guest.receive()
                 if said == "there":
                     there.append(guest)
                 else:
@@ -336,7 +336,7 @@ def test_one_of_two_newer_processes_that_start_at_once_rebuilds_and_both_run(
 
 def test_a_stalled_process_cannot_commit_after_a_rebuild(table_url: str) -> None:
     with other(table_url, "starts", SHORT) as server:
-        assert server.hears() == "there"
+        assert server.receive() == "there"
         server.signal(signal.SIGSTOP)
         with await_alone(table_url):
             pass
@@ -344,7 +344,7 @@ def test_a_stalled_process_cannot_commit_after_a_rebuild(table_url: str) -> None
         server.signal(signal.SIGCONT)
         server.ask("commit")
 
-        assert "were rebuilt since it was opened" in server.hears()
+        assert "were rebuilt since it was opened" in server.receive()
     with open_counted_store(table_url, FOLDS, system_clock) as store:
         assert store.feed(after=0, limit=10).events == ()
         set_up_by(store)
@@ -352,7 +352,7 @@ def test_a_stalled_process_cannot_commit_after_a_rebuild(table_url: str) -> None
 
 def test_a_stalled_process_continues_if_no_process_was_alone_meanwhile(table_url: str) -> None:
     with other(table_url, "starts", SHORT) as server:
-        assert server.hears() == "there"
+        assert server.receive() == "there"
         server.signal(signal.SIGSTOP)
         time.sleep(SHORT + 0.2)
         with present(table_url):  # counts it out
@@ -361,7 +361,7 @@ def test_a_stalled_process_continues_if_no_process_was_alone_meanwhile(table_url
         server.signal(signal.SIGCONT)
         server.ask("commit")
 
-        assert server.hears() == "committed"
+        assert server.receive() == "committed"
         server.leave()
 
 

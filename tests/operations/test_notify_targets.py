@@ -82,7 +82,7 @@ def test_mail_arrives_at_a_real_server_and_is_one_thread_per_rollout(
     notified.fleet.sail()
     notified.fleet.fail("web-01")
 
-    notified.tell()
+    notified.run_round()
 
     halted = next(mail for mail in inbox.mails if "stopped in wave" in mail["Subject"])
     assert halted["Subject"] == "[tidegate] ✘ web-stable: web.1 stopped in wave 1 of 2"
@@ -100,11 +100,11 @@ def test_more_than_twenty_waiting_mails_become_one(mailed: tuple[NotifiedFleet, 
     notified, inbox = mailed
     inbox.answer = "451 try again"
     holds(notified, 37)
-    notified.tell()
+    notified.run_round()
     assert queue(notified, "mails").waiting == 37
     inbox.answer = "250 OK"
 
-    notified.tell_until(lambda: queue(notified, "mails").waiting == 0, hours=1)
+    notified.run_until(lambda: queue(notified, "mails").waiting == 0, hours=1)
 
     (digest,) = inbox.mails
     assert digest["Subject"] == "[tidegate] 37 events while this receiver was unreachable"
@@ -120,7 +120,7 @@ def test_a_permanently_refused_mail_is_skipped(mailed: tuple[NotifiedFleet, Inbo
     inbox.answer = "554 no such thing here"
     holds(notified, 1)
 
-    notified.tell_until(lambda: queue(notified, "mails").waiting == 0, hours=1)
+    notified.run_until(lambda: queue(notified, "mails").waiting == 0, hours=1)
 
     assert queue(notified, "mails").dead == 1
 
@@ -130,11 +130,11 @@ def test_chat_gets_a_digest_and_a_webhook_gets_each(notified: NotifiedFleet) -> 
     notified.subscribe("hook")
     notified.receiver.answer = always(503)
     holds(notified, 25)
-    notified.tell()
+    notified.run_round()
     notified.receiver.requests.clear()
     notified.receiver.answer = always(200)
 
-    notified.tell_until(
+    notified.run_until(
         lambda: queue(notified, "chat").waiting + queue(notified, "hook").waiting == 0, hours=1
     )
 
@@ -148,7 +148,7 @@ def test_chat_gets_json_without_a_signature(notified: NotifiedFleet, kind: Targe
     notified.subscribe("chat", kind)
     holds(notified, 1)
 
-    notified.tell()
+    notified.run_round()
 
     ((path, headers, body),) = notified.receiver.requests
     assert path == "/chat"
@@ -165,11 +165,11 @@ def test_pagerduty_gets_critical_events_and_their_end_under_one_key(
     notified.receiver.answer = lambda handler: reply(handler, 202)
     notified.fleet.sail()
     notified.fleet.fail("web-01")
-    notified.tell()
+    notified.run_round()
     path = "/v1/rollouts/web-stable@web.1/abort"
     done = notified.fleet.operator.post(path, json={"reason": "no"})
     assert done.status_code == 200, done.text
-    notified.tell()
+    notified.run_round()
 
     sent = [json.loads(body) for _, _, body in notified.receiver.requests]
     assert sent[-1]["event_action"] == "resolve"
@@ -184,7 +184,7 @@ def test_grafana_gets_an_annotation_with_a_token(notified: NotifiedFleet) -> Non
     notified.subscribe("grafana", TargetKind.GRAFANA, target=target)
     holds(notified, 1)
 
-    notified.tell()
+    notified.run_round()
 
     ((path, headers, body),) = notified.receiver.requests
     assert path == "/grafana/api/annotations"
@@ -236,7 +236,7 @@ def test_a_message_that_cannot_be_built_stops_no_other(
         notified.subscribe(name, TargetKind.MAIL, target=target)
     holds(notified, 1)
 
-    notified.tell()
+    notified.run_round()
 
     assert "usual@example.com" in [mail["To"] for mail in inbox.mails]
     assert queue(notified, "odd").waiting == 1, "it is tried again, and then given up"

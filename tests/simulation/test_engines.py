@@ -35,7 +35,7 @@ def small(seed: int) -> Scenario:
 
 
 @cache
-def telling() -> list[SimulationResult]:
+def find_eventful_seeds() -> list[SimulationResult]:
     """Return the first seeds in which enough happens, found on memory."""
     ended = (World(small(seed)).run() for seed in islice(count(), SEEDS_MAX))
     brief = (item for item in ended if item.events <= EVENTS_MAX)
@@ -53,7 +53,7 @@ def opened(request: pytest.FixtureRequest, engine: str, home: Path) -> Store:
 def test_a_fleet_completes_with_the_same_facts_as_in_memory(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path, nth: int
 ) -> None:
-    wanted = telling()[nth]
+    wanted = find_eventful_seeds()[nth]
 
     with closing(opened(request, engine, tmp_path)) as store:
         ended = World(small(wanted.seed), store).run()

@@ -90,7 +90,7 @@ class TranscriptPlayer:
             self._said.append(f"refused, {refusal.code}: {DIGEST.sub('…', refusal.detail)}")
             if verb == "ack" and not isinstance(refusal, RolloutIsPaused):
                 self._orders.pop(words[0], None)  # the agent drops it and polls again
-        facts = [told(event) for event in self.fleet.log(after)]
+        facts = [format_fact(event) for event in self.fleet.log(after)]
         return [*facts, *self._quarantines(), *self._said] or ["nothing"]
 
     def finish(self) -> None:
@@ -263,7 +263,7 @@ VERBS: dict[str, Callable[..., None]] = {
 }
 
 
-def told(event: Event) -> str:
+def format_fact(event: Event) -> str:
     """Format a fact as one line: its type, its host, and what changed."""
     said: dict[str, Any] = msgspec.to_builtins(SCHEMA.vocabulary.value(event))
     words = [event.type]
@@ -282,7 +282,7 @@ def told(event: Event) -> str:
     return " ".join([*words, *(["(late)"] if said.get("late") else [])])
 
 
-def played(text: str) -> str:
+def replay(text: str) -> str:
     """Return the transcript with the results of its input lines now."""
     player = TranscriptPlayer()
     lines: list[str] = []

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.transcripts.player import VERBS, played
+from tests.transcripts.player import VERBS, replay
 
 STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 
@@ -15,7 +15,7 @@ STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 def test_a_transcript_gives_the_recorded_results(story: Path) -> None:
     text = story.read_text()
 
-    assert played(text) == text, "if it is meant, run python -m tests.transcripts"
+    assert replay(text) == text, "if it is meant, run python -m tests.transcripts"
 
 
 def test_uses_every_verb() -> None:
@@ -27,6 +27,6 @@ def test_uses_every_verb() -> None:
 def test_replaces_an_old_result_and_keeps_comments() -> None:
     text = "# One host.\n\nhosts e1\n----\nan old answer\n\ndispatch\n"
 
-    assert played(text) == (
+    assert replay(text) == (
         "# One host.\n\nhosts e1\n----\nHostEnrolled e1\n\ndispatch\n----\nnothing\n"
     )
