@@ -941,7 +941,7 @@ def test_a_lock_that_cannot_be_released_hides_no_receipt_and_blocks_no_writer(
 
 STOPPED_WRITER = """
 import os, signal, sys
-from tests.contract.world import SCHEMA, ProductAdded, told
+from tests.contract.world import SCHEMA, ProductAdded, commit_of
 from tidegate.engines.sqlite import SqliteStore, batch
 
 class Stopping(batch.SqliteBatch):
@@ -951,7 +951,7 @@ class Stopping(batch.SqliteBatch):
 
 store = SqliteStore(sys.argv[1], SCHEMA)
 batch.SqliteBatch = Stopping
-print(store.commit(told(ProductAdded("theirs"))), flush=True)
+print(store.commit(commit_of(ProductAdded("theirs"))), flush=True)
 """
 
 
