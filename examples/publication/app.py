@@ -50,7 +50,7 @@ class Newsroom:
 
     def acquire(self, page: str) -> HeldLease:
         lease = self.publisher.try_acquire(page, LEASE_SECONDS)
-        assert lease is not None, "nobody else works here now"
+        assert lease is not None, "no other process works here now"
         return lease
 
     def publish(

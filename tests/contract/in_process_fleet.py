@@ -353,7 +353,7 @@ def _succeed_in_waves(fleet: InProcessFleet) -> None:
 
 def _halt(fleet: InProcessFleet) -> None:
     """Fail where the policy is to halt. The rollout ends, and the host is waived."""
-    assert fleet.dispatch().ordered == 1, "Terminal lets the channel behind it go"
+    assert fleet.dispatch().ordered == 1, "Terminal releases the channel that waits for it"
     fleet.fail(CORE, "c1")
     assert fleet.state(CORE) is RolloutState.FAILED
     fleet.clear(CORE, Clearance.WAIVE, "c1")

@@ -99,7 +99,7 @@ class Writers:
         self._over.set()
         for thread in threads:
             thread.join(PATIENCE_SECONDS)
-            assert not thread.is_alive(), "a thread waits for ever"
+            assert not thread.is_alive(), "a thread still waits"
         return interrupted
 
 

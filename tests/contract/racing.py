@@ -124,7 +124,7 @@ def order(store: Store, order_id: str, customer: str, cap: int, skew: timedelta)
             return
         except BoundaryMoved:
             continue
-    raise Conflict("three attempts met somebody else's commit")
+    raise Conflict("three attempts conflicted with other commits")
 
 
 @dataclass(frozen=True, slots=True)

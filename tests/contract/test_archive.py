@@ -123,7 +123,7 @@ def follow(archive: Archive) -> int:
 
 def labels(place: SegmentStore) -> list[SegmentName]:
     found = sorted(filter(None, map(parse_segment_name, place.names())))
-    assert len(found) == len(list(place.names())), "only segments lie there"
+    assert len(found) == len(list(place.names())), "only segments are there"
     return found
 
 

@@ -40,7 +40,7 @@ from tidegate.errors import InsufficientStorage, InvalidInput
 T0 = datetime(2026, 4, 24, 12, tzinfo=UTC)
 LATER = T0 + BLOB_KEPT + timedelta(seconds=1)
 LOG = "log-of-these-tests"
-NO_ENGINE = "bodies lie beside the log, in no engine"
+NO_ENGINE = "bodies are stored outside the log, in no engine"
 RACE_ROUNDS = {"files": 10_000, "s3": 60}
 RACED = b"again and again"
 TIMED_ROUNDS = 5
@@ -446,7 +446,9 @@ def test_leaves_no_dangling_pointer_when_collector_and_upload_race(
             dangling += not raced.exists(digest_of(RACED))
 
     assert dangling == 0
-    assert 0 < removed < RACE_ROUNDS[kind], "both were first in some round, or nothing was raced"
+    assert 0 < removed < RACE_ROUNDS[kind], (
+        "each was first in some round, otherwise nothing was raced"
+    )
 
 
 def test_a_full_disk_makes_a_put_unavailable_and_leaves_no_file(tmp_path: Path) -> None:

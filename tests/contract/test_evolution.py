@@ -351,7 +351,7 @@ def test_an_interrupted_rebuild_is_repeated_as_a_whole(reopen: Open) -> None:
     assert {found.key for found in differences(store, folds)} == {"sights/web", "sights/db"}
     assert changed_folds(store, folds) == folds.folds
     rebuild(store, folds, hosts)
-    assert changed_folds(store, folds) == folds.folds, "one of two was made anew"
+    assert changed_folds(store, folds) == folds.folds, "one of two was rebuilt"
     assert rebuild_changed(store, folds, T0) == ("hosts", "sights")
     assert changed_folds(store, folds) == ()
     assert differences(store, folds) == []

@@ -337,7 +337,9 @@ def test_quarantines_once_per_channel_and_artifact_since_the_last_lift(
     with untouched(journey):
         refusal = refused(ClosureQuarantined, journey.promote, "edge", "web.2")
     assert (refusal.facts["channel"], refusal.facts["host_id"]) == ("edge", "e1")
-    assert journey.rollout(CORE_NEXT).target_closure == digest_of("web.2"), "it holds on edge alone"
+    assert journey.rollout(CORE_NEXT).target_closure == digest_of("web.2"), (
+        "it applies to edge alone"
+    )
 
 
 # ── one report, one commit ────────────────────────────────────────────────────────────────────────

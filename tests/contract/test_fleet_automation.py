@@ -478,7 +478,7 @@ def test_rolls_back_all_hosts_in_one_wave_when_a_rollout_stops(
     opened = fleet.promote(PROD, "web.2")
     fleet.dispatch()
     fleet.fail(opened, "p1")
-    assert act(fleet) == [], "it is not Reverted yet: its host is still going back"
+    assert act(fleet) == [], "it is not Reverted yet: its host is still rolling back"
     state = fleet.control_plane.fleet_reader.state([opened], fleet.clock())
     assert "Auto-rollback on prod goes back by itself" in explain(state, opened).waits[0].sentence
     fleet.revert(opened, "p1")
@@ -547,7 +547,7 @@ def test_rolls_back_once_per_release(fleet: InProcessFleet) -> None:
     )
     fleet.clear(again, Clearance.ABANDON)
     stop(fleet, fleet.promote(PROD, "web.3"))
-    assert act(fleet) == ["prod@web.1~3"], "another release has its own turn"
+    assert act(fleet) == ["prod@web.1~3"], "another release is rolled back by itself"
 
 
 def test_turning_it_on_affects_later_rollouts_and_turning_it_off_takes_effect_at_once(

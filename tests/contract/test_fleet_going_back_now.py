@@ -93,7 +93,7 @@ def test_reaches_all_hosts_at_once_in_spite_of_a_freeze_and_a_hold(fleet: InProc
     opened = fleet.tally(back)
     assert [(wave.name, wave.hosts, wave.soak_seconds) for wave in opened.waves] == [("now", 3, 0)]
     gates = {item.gate for item in opened.overrides}
-    assert gates == {OverridableGate.FREEZE, OverridableGate.HOLD}, "what was shut is said"
+    assert gates == {OverridableGate.FREEZE, OverridableGate.HOLD}, "the closed gates are named"
     assert fleet.dispatch().ordered == 3
     finish(fleet, back, *HOSTS)
     assert fleet.tally(back).outcome is Outcome.SUCCEEDED
@@ -268,8 +268,10 @@ def test_now_speeds_up_a_waiting_rollback(fleet: InProcessFleet) -> None:
     back = roll_back(fleet)
 
     assert (waiting, back) == ("prod@web.1~2", "prod@web.1~3")
-    assert fleet.tally(back).rollback_of == "web.2", "what the channel leaves stays the same"
-    assert fleet.channel(PROD).ladder[-1].left_at is None, "web.1 is not left"
+    assert fleet.tally(back).rollback_of == "web.2", (
+        "the release that is rolled back does not change"
+    )
+    assert fleet.channel(PROD).ladder[-1].left_at is None, "web.1 is not rolled back"
     assert fleet.dispatch().ordered == 3
     finish(fleet, back, *HOSTS)
     assert fleet.tally(back).outcome is Outcome.SUCCEEDED

@@ -80,6 +80,6 @@ def test_skips_a_retired_host_while_a_failure_halts_it(fleet: InProcessFleet) ->
     assert fleet.dispatch(thorough=True).skipped == 1
 
     assert fleet.host(rollout_id, "e1").left == "skipped"
-    assert fleet.host(rollout_id, "e2").left is None, "who failed is cleared by a person"
+    assert fleet.host(rollout_id, "e2").left is None, "a failed host is cleared by a person"
     assert fleet.host(rollout_id, "e2").state is HostState.REVERTED
     assert fleet.state(rollout_id) is RolloutState.REVERTED

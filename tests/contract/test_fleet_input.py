@@ -163,7 +163,7 @@ def reports(fleet: InProcessFleet) -> list[Case]:
             say(RollbackComplete, ROLLOUT, "e1", reverted_to_closure=OLD),
         ),
         (
-            "a probe that nobody declared",
+            "an undeclared probe",
             UndeclaredProbe,
             {**state, "probe_name": "tcp"},
             say(ProbeResult, ROLLOUT, "e1", **(result | status | {"probe_name": "tcp"})),
@@ -181,7 +181,7 @@ def reports(fleet: InProcessFleet) -> list[Case]:
             say(ProbeResult, ROLLOUT, "e1", failure_reason="x" * 513, **(result | status)),
         ),
         (
-            "a word about somebody else",
+            "a report about another host",
             WrongHost,
             {"host_id": "e2", "found": "e1"},
             partial(_in_the_name_of, fleet, "e2"),

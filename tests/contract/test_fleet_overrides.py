@@ -97,7 +97,7 @@ def test_passes_an_edge_and_a_hold(fleet: InProcessFleet) -> None:
     fleet.dispatch()
     fleet.execute(hold_channel, HoldChannel(channel="prod", operator="ann", reason="audit"))
     override(fleet, OverridableGate.EDGES)
-    assert fleet.dispatch().ordered == 0, "the hold counts still"
+    assert fleet.dispatch().ordered == 0, "the hold still applies"
 
     override(fleet, OverridableGate.HOLD)
 
@@ -122,7 +122,7 @@ def test_an_override_ends_at_its_time_or_with_its_rollout(fleet: InProcessFleet)
         acknowledge(fleet)
 
     assert not verdict(fleet, "freeze").passed
-    assert fleet.types().count("GateOverridden") == 1, "the same once more changes nothing"
+    assert fleet.types().count("GateOverridden") == 1, "a repeat changes nothing"
     with pytest.raises(InvalidInput, match="over already"):
         override(fleet, OverridableGate.FREEZE, until=fleet.clock())
 

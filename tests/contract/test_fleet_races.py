@@ -464,7 +464,7 @@ def check_whole_reports(fleet: InProcessFleet, codes: list[int], told: list[str]
     """Check that each report is there as a whole or not at all, and that every acknowledged one is
     there. The next child starts with the next host.
     """
-    assert max(Counter(told).values(), default=0) <= 1, "answered, and not there"
+    assert max(Counter(told).values(), default=0) <= 1, "answered, and not recorded"
     whole = [
         *("Converged", "HostStateChanged", "RolloutTransitioned", "WaveAdvanced"),
         "RolloutTransitioned",
@@ -513,7 +513,7 @@ def test_records_all_of_a_report_or_nothing_wherever_its_server_dies(
 @pytest.mark.parametrize(
     ("bug", "sign"),
     [
-        ("acknowledge_before_commit", "answered, and not there"),
+        ("acknowledge_before_commit", "answered, and not recorded"),
         ("follow_ups_in_a_second_transaction", "HostStateChanged"),
     ],
 )

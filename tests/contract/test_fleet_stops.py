@@ -257,7 +257,7 @@ def test_refuses_the_acknowledgement_of_an_order_that_was_handed_out_before(
         acknowledge(fleet, "h1")
 
     assert refused.value.facts["channel"] == "edge"
-    assert refused.value.code not in agent_side.WAITS, "an agent that waits polls no more"
+    assert refused.value.code not in agent_side.WAITS, "a waiting agent polls no more"
     assert fleet.host(ROLLOUT, "h1").state is HostState.PENDING
     end(fleet)
     fleet.reach(ROLLOUT, "h1")
@@ -509,10 +509,10 @@ def test_evaluates_the_gates_of_a_rollout_whose_hosts_all_have_orders(
     assert [item.gate for item in blocked] == [gate]
     fleet.dispatch()
     fleet.dispatch(thorough=True)
-    assert fleet.types().count("GateChanged") == 1, "it is said once"
+    assert fleet.types().count("GateChanged") == 1, "it is reported once"
     end(fleet)
     fleet.dispatch()
-    assert fleet.store.get(gates_key(ROLLOUT)) == (None,), "nothing is shut"
+    assert fleet.store.get(gates_key(ROLLOUT)) == (None,), "no gate is closed"
     assert fleet.types().count("GateChanged") == 2
 
 

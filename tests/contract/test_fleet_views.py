@@ -505,7 +505,7 @@ def test_a_start_rebuilds_the_records_and_refills_the_queue(
         assert refilled.data == queued[refilled.key].data
         assert after == {key: row for key, row in before.items() if key not in queued}
     assert differences(journey.store, FOLDS) == []
-    assert journey.control_plane.deliveries.poll("c1") is None, "its channel edge shut since"
+    assert journey.control_plane.deliveries.poll("c1") is None, "its channel edge has closed since"
 
 
 @pytest.mark.req("RO-24")

@@ -328,7 +328,9 @@ def test_a_host_back_from_its_reboot_gets_no_second_order(fleet: InProcessFleet)
 
     with pytest.raises(HostBusy):
         fleet.activate(rollout_id, "e1")
-    assert fleet.dispatch(thorough=True).cancelled == 1, "what it did not take is taken back"
+    assert fleet.dispatch(thorough=True).cancelled == 1, (
+        "an order that it did not acknowledge is cancelled"
+    )
     fleet.activate(rollout_id, "e1")
 
     assert fleet.row(order_key("e1"), HostOrder).rollout_id == rollout_id

@@ -124,7 +124,7 @@ def test_an_order_not_acknowledged_when_the_window_closed_is_cancelled(
     handed = fleet.control_plane.deliveries.hand_out("h1")
     taken = fleet.dispatch(thorough=True).cancelled
 
-    assert refused.value.code not in agent_side.WAITS, "an agent that waits polls no more"
+    assert refused.value.code not in agent_side.WAITS, "a waiting agent polls no more"
     opens = fleet.clock() + timedelta(hours=22)
     assert refused.value.facts["until"] == opens.isoformat()
     assert handed == NOTHING

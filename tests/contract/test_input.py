@@ -211,7 +211,7 @@ BAD: dict[str, tuple[Callable[[], Commit], str]] = {
     ),
     "a body with a NUL": (lambda: bad_fact(body=b'{"text":"\x00"}'), "Rebooted .*NUL"),
     "a row that is no UTF-8": (lambda: bad_put(data=b'{"name":"\xff"}'), "items/a"),
-    "a row that is no UTF-8 where nobody looks": (
+    "a row that is not UTF-8 outside its columns": (
         lambda: bad_put(data=b'{"other":"\xff"}'),
         "items/a",
     ),

@@ -273,7 +273,7 @@ COSTS: dict[str, tuple[Callable[[int], Commit], int]] = {
     # a function of a count, and the cost at count 0
     "rows": (rows, 1),
     "checks": (checks, 1),
-    "rows beside large facts": (spilled, 3),
+    "rows with large facts": (spilled, 3),
 }
 
 

@@ -397,7 +397,7 @@ def test_an_operator_cancels_an_intent_and_the_next_one_of_the_scope_is_performe
     fake.answers.append(TargetFailed("not yet"))
     worker = outbox_world.worker(by_operation(fake, (ALIAS, DNS)))
     worker.work()
-    assert outbox_world.shown(DNS).attempts == 0, "it waits behind the alias"
+    assert outbox_world.shown(DNS).attempts == 0, "it waits for the alias"
     command = CancelIntent(
         scope="web", intent_id=intent(ALIAS), by="user_ops", reason="the alias is gone"
     )

@@ -95,7 +95,7 @@ SCOPED = {
         (),
     ),
     "a type in global order": (query_of(Announced), (10,)),
-    "a tag value that nobody used": (query_of(tags="product_id:p"), ()),
+    "an unused tag value": (query_of(tags="product_id:p"), ()),
 }
 
 

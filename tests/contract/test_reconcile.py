@@ -373,7 +373,7 @@ def test_reports_a_history_too_long_to_compare_and_checks_the_others(
         Reconciler(worker, history_max=2).run_once()
 
     assert refusal.value.facts == {"scope": "web", "allowed": 2}
-    assert outbox_world.head() == head, "nothing is said about a row that was not compared"
+    assert outbox_world.head() == head, "nothing is reported about a row that was not compared"
     assert Reconciler(worker, history_max=2).reconcile("zoo").appended == 0
     assert Reconciler(worker, history_max=3).run_once() == ReconcileResult(2)
 

@@ -135,7 +135,7 @@ def test_preallocates_the_wal_so_that_few_flushes_grow_it(path: str, open_store:
         append(handles[number % 2], PriceChanged("p-1", number))
         sizes.append(wal_size(path))
 
-    assert len(set(sizes)) <= 6, "it grows by steps, not by every commit"
+    assert len(set(sizes)) <= 6, "it grows in steps, not with every commit"
     assert sizes[-1] >= connection.WAL_ROOM_MIN
 
 
@@ -1144,7 +1144,7 @@ def files() -> Iterator[FailingFiles]:
     found.unregister()
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another handle"])
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "with another handle"])
 def test_reads_the_log_to_settle_a_flush_that_failed_once(
     files: FailingFiles, open_store: Open, beside: bool
 ) -> None:
@@ -1163,7 +1163,7 @@ def test_reads_the_log_to_settle_a_flush_that_failed_once(
     assert append(open_store(), ProductAdded("p-4")).first == 2
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another handle"])
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "with another handle"])
 def test_a_flush_that_keeps_failing_has_an_unknown_outcome(
     files: FailingFiles, open_store: Open, beside: bool
 ) -> None:

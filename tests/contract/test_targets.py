@@ -84,7 +84,7 @@ def test_sends_over_tls_to_the_host_that_the_certificate_names(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("named", "trusted"),
     [("hooks.test", False), ("elsewhere.test", True)],
-    ids=["by nobody we trust", "for another host"],
+    ids=["by an untrusted issuer", "for another host"],
 )
 def test_sends_nothing_to_a_host_that_cannot_prove_its_name(
     tmp_path: Path, named: str, trusted: bool

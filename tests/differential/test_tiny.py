@@ -36,7 +36,7 @@ def test_every_limit_of_the_engines_is_tiny_or_not_of_a_cache() -> None:
         and name not in no_memory
     ]
 
-    assert unknown == [], "add each to SIZES, or to LIMITS if nothing is forgotten beyond it"
+    assert unknown == [], "add each to SIZES, or to LIMITS if nothing is dropped beyond it"
 
 
 def test_every_limit_of_the_kernel_is_tiny_or_not_of_a_cache() -> None:

@@ -56,8 +56,8 @@ def spoilt(*spoils: Spoil) -> dict[str, Any]:
 
 # The rejections in their order of evaluation: (row of the reference, fault, what it is).
 REJECTIONS: list[tuple[int, str, Spoil, type[TidegateError]]] = [
-    (2, "provenance stands alone", at(C), InvalidInput),
-    (2, "confidence stands alone", at(P), InvalidInput),
+    (2, "provenance without confidence", at(C), InvalidInput),
+    (2, "confidence without provenance", at(P), InvalidInput),
     (3, "provenance is null", at(P, to=None), InvalidInput),
     (3, "provenance is a list", at(P, to=[]), InvalidInput),
     (3, "confidence is a text", at(C, to="high"), InvalidInput),

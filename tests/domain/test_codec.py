@@ -189,7 +189,7 @@ def test_refuses_integers_that_some_reader_would_change(value: Struct) -> None:
         lambda number: Outer("x", counts={"a": number}),
         lambda number: Inner(NOON, number),
     ],
-    ids=["anything", "in place of an integer", "deep", "in a dict", "beside a time"],
+    ids=["anything", "in place of an integer", "deep", "in a dict", "next to a time"],
 )
 def test_refuses_floats(build: Any, number: float) -> None:
     with pytest.raises(InvalidInput, match=r"float|integer"):

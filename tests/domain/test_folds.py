@@ -190,7 +190,7 @@ def test_stamps_a_row_with_the_last_fact_that_changed_it(store: MemoryStore) -> 
     # FruitPicked, BasketFilled ×3, CartSent
     assert (receipt.first, receipt.last) == (2, 6)
     assert stamp(store, tree_key("elm")) == (2, 1)
-    assert stamp(store, barn_key("north")) == (6, 3), "changed by all four, born with the first"
+    assert stamp(store, barn_key("north")) == (6, 3), "changed by all four, created by the first"
     assert stamp(store, errand_key("north", 1)) == (6, 6), "the intent's cause is the cart"
     assert differences(store, FOLDS) == []
 
@@ -199,7 +199,7 @@ def test_stamps_creation_and_change_separately_within_one_commit(store: MemorySt
     land(store, [TreePlanted("oak", "north"), FruitPicked("oak", "ann", 1, 1)])
     land(store, [TreeFelled("oak"), TreePlanted("oak", "south"), FruitPicked("oak", "ann", 2, 1)])
 
-    assert stamp(store, tree_key("oak")) == (6, 5), "felled and planted anew in one commit"
+    assert stamp(store, tree_key("oak")) == (6, 5), "felled and planted again in one commit"
     assert differences(store, FOLDS) == []
 
 

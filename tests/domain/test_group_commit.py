@@ -186,7 +186,7 @@ def test_a_cancelled_waiter_is_dropped_and_the_writer_survives(
 ) -> None:
     holding = store.hold(writer)
     first, second = writer.submit(errand("a")), writer.submit(errand("b"))
-    assert not holding.cancel(), "it is on its way"
+    assert not holding.cancel(), "it is being committed"
     assert first.cancel()
     store.gate.set()
 

@@ -145,7 +145,7 @@ def test_commits_what_waits_as_one_pack_in_order(sample: SampleControl, lanes: L
         assert outcome.facts == (FruitPicked("elm", "ann", 7, seq),)
         assert outcome.answer == b"FruitPicked"
         assert outcome.receipt is not None
-        assert outcome.receipt.first == following, "its span is its own facts, one behind another"
+        assert outcome.receipt.first == following, "its span is its own facts, one after another"
         assert by_position[outcome.receipt.first].type == "FruitPicked"
         rest = range(outcome.receipt.first + 1, outcome.receipt.last + 1)
         assert {by_position[position].type for position in rest} <= {"BasketFilled", "CartSent"}
@@ -159,7 +159,7 @@ def test_waits_a_moment_for_the_callers_of_the_last_pack_and_no_longer(
     with held(lanes):
         several = [report(lanes, seq) for seq in (1, 2, 3)]
     landed(several)
-    assert sample.waits == [], "nobody was there before"
+    assert sample.waits == [], "no caller was there before"
     for seq in (4, 5):
         with held(lanes):
             alone = report(lanes, seq)
@@ -188,7 +188,7 @@ def test_a_refused_report_does_not_stop_its_neighbours(sample: SampleControl, la
     landed([first, second])
     with pytest.raises(SequenceGap) as refusal:
         gap.result(WAIT)
-    assert refusal.value.facts == {"expected": 2}, "decided on what the neighbour before it left"
+    assert refusal.value.facts == {"expected": 2}, "decided on the result of the report before it"
     with pytest.raises(NotFound):
         missing.result(WAIT)
     assert len(sample.committer.commits) == 1
@@ -241,7 +241,7 @@ def test_packs_reports_of_different_people_and_each_fact_names_its_actor(
     for meta, outcome in zip(people, outcomes, strict=True):
         assert outcome.receipt is not None
         span = range(outcome.receipt.first, outcome.receipt.last + 1)
-        assert len(span) > 1, "what follows from a report is its sender's too"
+        assert len(span) > 1, "follow-ups of a report carry its sender"
         assert {by_position[position].meta for position in span} == {meta}
 
 
@@ -324,7 +324,7 @@ def test_reads_all_rows_that_a_fact_steps_in_one_go() -> None:
 
     first, second = Asked.asked
     assert first == (tree_key("elm"),), "what the slice decides on"
-    assert len(second) > 1, "what its fact steps besides"
+    assert len(second) > 1, "the other rows that its fact steps"
 
 
 def test_accepts_only_reports_that_are_decided_from_rows(lanes: Lanes) -> None:
@@ -543,7 +543,7 @@ def test_a_command_overtakes_the_reports_that_wait_and_runs_alone(
         busy.pop()
         return seen
 
-    sample.committer.before.extend([lambda: busy and pytest.fail("a pack beside a command")] * 9)
+    sample.committer.before.extend([lambda: busy and pytest.fail("a pack during a command")] * 9)
     with held(lanes):
         futures = [report(lanes, seq) for seq in (1, 2)]
         command = lanes.command("north", close)
@@ -580,7 +580,7 @@ def test_reads_again_after_a_command(sample: SampleControl, lanes: Lanes) -> Non
     landed([report(lanes, 1)])  # the pick by hand reset the sequence
 
     assert len(sample.committer.commits) == 1
-    assert sample.waits == [], "no conflict had to tell it"
+    assert sample.waits == [], "no conflict was needed to notice"
 
 
 # ── other processes ───────────────────────────────────────────────────────────────────────────────
@@ -693,7 +693,7 @@ def test_every_caller_in_a_pack_gets_its_unknown_outcome(
     with held(lanes):
         again = report(lanes, 2)
         new = report(lanes, 3)
-    assert again.result(WAIT).receipt is None, "it had landed"
+    assert again.result(WAIT).receipt is None, "it had committed"
     landed([new])
     assert len(sample.committer.commits) == 1, "decided on rows that were read again"
 

@@ -75,9 +75,7 @@ def test_checks_the_form_before_the_stored_state(
 @pytest.mark.parametrize("command", list(WELL_FORMED), ids=lambda item: item.__name__)
 def test_reports_the_earlier_of_two_faults(package_log: PackageLog, command: type[Any]) -> None:
     members = {"name": NAME, "by": REVIEWER} | WELL_FORMED[command]
-    assert answer_of(package_log, command(**members))[0] == 404, (
-        "before the version that is not given"
-    )
+    assert answer_of(package_log, command(**members))[0] == 404, "before the missing version"
     package_log.create(metadata=Metadata(finalizers=("hold",)))
     assert answer_of(package_log, command(**members)) == (428, "version_required")
     old = package_log.version(NAME)

@@ -53,7 +53,7 @@ def test_keeps_the_content_of_a_deleted_revision_for_thirty_days(
     manifest = uploaded(blobs)
     name = package_log.create(files=manifest.files)
     package_log.clock.advance(timedelta(days=400))
-    assert swept(package_log, blobs) == 0, "it is named"
+    assert swept(package_log, blobs) == 0, "it is referenced"
     package_log.delete(name)
     package_log.clock.advance(CONTENT_KEPT - timedelta(seconds=1))
     assert swept(package_log, blobs) == 0

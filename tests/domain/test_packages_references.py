@@ -189,7 +189,9 @@ def test_records_a_moved_reference_as_a_change_of_content(package_log: PackageLo
 
     version = package_log.version(name)
     package_log.push(name, (TEXT, THERE))
-    assert package_log.version(name) == version, "what only restates what stands touches nothing"
+    assert package_log.version(name) == version, (
+        "an update that repeats the content changes nothing"
+    )
     package_log.push(name, (TEXT, MOVED))
 
     after = package_log.revision(name).content

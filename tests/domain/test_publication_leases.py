@@ -112,7 +112,7 @@ def test_acquires_renews_and_releases_according_to_the_table() -> None:
     with pytest.raises(LeaseLost):
         leases.renew("x", "tok1", now=at(2_000), seconds=60)
     assert not leases.release("x", "tok1", now=at(2_000))
-    assert leases.release("x", "tok2", now=at(9_000)), "expired, and its own all the same"
+    assert leases.release("x", "tok2", now=at(9_000)), "expired, and still its own"
     assert not leases.release("x", "tok2", now=at(9_000))
     for seconds in (0, -1):
         with pytest.raises(InvalidInput):

@@ -208,7 +208,9 @@ def test_records_that_it_is_halted_under_every_policy(
     ]
     for fact in caused:
         if isinstance(fact, RolloutHalted):
-            assert step_tally(stepped, fact, T0) == (stepped, ()), "said once, and nothing follows"
+            assert step_tally(stepped, fact, T0) == (stepped, ()), (
+                "recorded once, and nothing follows"
+            )
 
 
 # ── the word on a release ─────────────────────────────────────────────────────────────────────────

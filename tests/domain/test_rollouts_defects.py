@@ -361,11 +361,11 @@ def test_d18_prunes_terminal_and_superseded_rollouts_by_their_own_times(
     fleet.clock.advance(10 * day)
     second = fleet.promote("web.2", 1)
     assert fleet.tally(first).due_at == ended + 100 * day
-    assert fleet.tally(second).due_at is None, "what goes on is not pruned"
+    assert fleet.tally(second).due_at is None, "a running rollout is not pruned"
     fleet.start(second, "w0-1")
     fleet.fail(second, "w0-1")
     fleet.revert(second, "w0-1")
-    assert fleet.tally(second).due_at is None, "what was stopped is not forgotten"
+    assert fleet.tally(second).due_at is None, "a stopped rollout is not pruned"
 
 
 # ── nothing is dead ───────────────────────────────────────────────────────────────────────────────
@@ -521,7 +521,7 @@ def test_aborts_a_running_rollout_and_lets_delivered_orders_finish(fleet: Memory
     assert (row.state, row.superseded_by) == (RolloutState.SUPERSEDED, None)
     assert row.reason == "aborted: not this one"
     assert (channel.active_rollout_id, channel.newest_state) == (None, "Superseded")
-    assert has_stopped(fleet.tally(rollout_id)), "the dispatcher takes its orders back"
+    assert has_stopped(fleet.tally(rollout_id)), "the dispatcher cancels its orders"
     with pytest.raises(RolloutIsSuperseded):
         fleet.ack(rollout_id, "w0-1")
     with pytest.raises(RolloutIsSuperseded):

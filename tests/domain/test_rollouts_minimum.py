@@ -91,7 +91,7 @@ def test_ends_without_success_when_every_host_was_skipped(fleet: MemoryFleet) ->
     assert fleet.state(rollout_id) is RolloutState.TERMINAL
     assert fleet.tally(rollout_id).outcome is Outcome.EMPTY
     standing = fleet.row(standing_key(CHANNEL, "web.1"), ReleaseStanding)
-    assert standing.word is None, "edges to this channel stay shut"
+    assert standing.word is None, "edges to this channel stay closed"
 
 
 # ── the grace ─────────────────────────────────────────────────────────────────────────────────────

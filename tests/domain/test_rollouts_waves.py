@@ -293,7 +293,7 @@ def test_skipping_a_later_wave_also_skips_its_delay_and_its_manual_start(
     go_on(fleet, rollout_id)
     skip(fleet, rollout_id, "w1")
     fleet.reach(rollout_id, "w0-0")
-    assert fleet.tally(rollout_id).current_wave == 1, "it goes past the skipped wave"
+    assert fleet.tally(rollout_id).current_wave == 1, "it passes the skipped wave"
     skip(fleet, rollout_id, "w2")
     assert fleet.tally(rollout_id).outcome is Outcome.SUCCEEDED
 

@@ -338,7 +338,7 @@ def test_a_fold_s_refusal_counts_only_while_the_boundary_holds() -> None:
     outcome = control.execute(item, PlantTree("elm", "north"))
 
     assert states == [False, True]
-    assert outcome.receipt is None, "planted already, as the second attempt saw"
+    assert outcome.receipt is None, "planted already, as the second attempt read"
     assert sample.row(ELM) == Tree("elm", "south")
 
 
@@ -452,7 +452,7 @@ def test_a_changed_row_that_was_read_causes_a_new_attempt(sample: SampleControl)
 
     assert states == [(Tree("elm", "north"),), (Tree("elm", "north", 1, 0, T0),)]
     assert outcome.receipt is not None
-    assert len(sample.committer.commits) == 2, "stepping the same rows again would be in vain"
+    assert len(sample.committer.commits) == 2, "stepping the same rows again would change nothing"
 
 
 def test_an_absent_row_that_was_created_causes_a_new_attempt(sample: SampleControl) -> None:

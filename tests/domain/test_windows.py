@@ -452,7 +452,7 @@ def test_opens_and_closes_at_the_minute_that_a_minute_by_minute_check_finds(
             if shuts_at[place] - place >= enough
         ]
         if verdict.is_open:
-            assert fits, "the walk says that it is shut"
+            assert fits, "the minute-by-minute check finds it closed"
             assert fits[0] == count
             shuts = next((at for at in range(count, len(is_open)) if not is_open[at]), None)
             if shuts is not None:

@@ -175,7 +175,7 @@ def test_does_not_change_pin_and_confidence_when_the_world_disagrees(control: Co
 
     first, second = Reconciler(worker).run_once(), Reconciler(worker).run_once()
 
-    assert (first.appended, second.appended) == (2, 0), "evidence that is kept, and a refusal"
+    assert (first.appended, second.appended) == (2, 0), "stored evidence, and a refusal"
     assert actual(control, app.SCOPE) == before
     last = history.list_scope_events(control.store, app.SCOPE, limit=99)[-1]
     assert last.type == "ReconciliationRefused"

@@ -89,7 +89,7 @@ def until(condition: Callable[[], Any], what: str) -> None:
     """Wait for a condition; a failure names what did not happen."""
     deadline = time.monotonic() + SECONDS_MAX
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: did not come"
+        assert time.monotonic() < deadline, f"{what}: did not happen"
         time.sleep(0.05)
 
 

@@ -36,4 +36,4 @@ def test_rebuilds_the_records_of_hosts_before_it_serves(tmp_path: Path) -> None:
         assert deliveries.refill() == 1
         (queued,) = server.store.range(DISPATCH_QUEUE.name, limit=2)
         assert codec.decode(queued.data, QueuedDispatch).rollout_id == CORE_NEXT
-        assert deliveries.poll("c1") is None, "its edge was shut again after the order was reserved"
+        assert deliveries.poll("c1") is None, "its edge closed again after the order was reserved"

@@ -81,7 +81,7 @@ class NotifiedFleet:
             self.run_round()
             if holds():
                 return
-            assert self.clock() < ends, "it never came to that"
+            assert self.clock() < ends, "the condition was never met"
             waits = [row.next_attempt_at for row in self.installation.subscriptions.queues()]
             due = [at for at in waits if at is not None]
             soon = self.clock() + timedelta(seconds=1)

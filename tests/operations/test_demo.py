@@ -46,7 +46,7 @@ def test_one_link_opens_a_dashboard_with_the_story(tmp_path: Path) -> None:
         assert len(installation.reads.range(HOSTS, limit=ROWS_MAX)) == 300
         assert len(installation.reads.range(CHANNELS, limit=ROWS_MAX)) == 3
         heard = installation.reads.range(LIVENESS, limit=ROWS_MAX)
-        assert any(row.row.current_closures for row in heard), "hosts say what they run"
+        assert any(row.row.current_closures for row in heard), "hosts report what they run"
         (quarantined,) = installation.reads.range(QUARANTINE, limit=ROWS_MAX)
         assert quarantined.row.channel == "api-stable"
         good = installation.reads.find(rollout_key("api-stable@api.1"), Rollout)

@@ -126,7 +126,7 @@ class Other:
         theirs.close()
 
     def receive(self) -> str:
-        assert self._pipe.poll(SECONDS_MAX), "it says nothing"
+        assert self._pipe.poll(SECONDS_MAX), "it sends nothing"
         said: str = self._pipe.recv()
         return said
 

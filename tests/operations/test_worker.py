@@ -143,7 +143,7 @@ def test_a_failing_channel_does_not_delay_the_others(
 
     assert asked == ["web-a", "web-b", "web-c"] * 2
     said = [record.getMessage() for record in caplog.records if "by itself" in record.getMessage()]
-    assert len(said) == 2, "each once, although it lasts"
+    assert len(said) == 2, "each once, although it continues"
     errors |= {name: LaneBusy("the fleet", 5) for name in ("web-a", "web-b", "web-c")}
     with pytest.raises(LaneBusy):
         loop.round()  # no channel could be handled: the loop waits longer

@@ -48,7 +48,7 @@ def test_deletes_a_pointer_past_its_ttl_with_a_fact_and_publishes_again(
     publishing.publish("one", KEPT)
     publishing.clock.advance(DAY - timedelta(microseconds=1))
     assert collect_past(publishing.control) == CollectedRows()
-    assert publishing.publisher.read(PAGE) is not None, "stale for long, and still what readers get"
+    assert publishing.publisher.read(PAGE) is not None, "stale for a long time, and still served"
 
     publishing.clock.advance(timedelta(microseconds=1))
     assert collect_past(publishing.control) == CollectedRows(publications=1)

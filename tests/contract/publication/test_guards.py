@@ -89,7 +89,7 @@ def test_each_guard_alone_and_all_together_stop_a_stale_writer(
             pointer, lease = publishing.store.get(meta, lock)
             assert pointer is not None
             assert codec.decode(pointer.data, Pointer).etag == '"new"'
-            assert (lease is None) == bool(guards & LEASE_GUARDS), "spent where it was asked for"
+            assert (lease is None) == bool(guards & LEASE_GUARDS), "spent where that was requested"
 
 
 @pytest.mark.req("PB-4", "PB-5")

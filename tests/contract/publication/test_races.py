@@ -190,7 +190,7 @@ def test_publishes_all_or_nothing_after_a_death_between_any_two_steps(
 def collects_the_orphans(store: Store, blobs: FileBlobs, home: Path, now: datetime) -> None:
     named = list_referenced_blobs(store)
     orphans = {blob.digest for blob in blobs.iterate()} - named
-    assert orphans, "some death came between a body and its pointer"
+    assert orphans, "some process died between writing a body and its pointer"
 
     run = collect(blobs, lambda: list_referenced_blobs(store), now)
     blobs.sweep(before=now)

@@ -147,7 +147,7 @@ def test_reads_the_pointer_again_after_acquiring_the_lease(publishing: Publishin
     served = publishing.publisher.serve(PAGE, lambda: b"never")
 
     assert (served.state, served.entry.body) == (ServedState.WAIT_HIT, b"new")
-    assert publishing.lock() is None, "the lease was given back"
+    assert publishing.lock() is None, "the lease was released"
 
 
 @pytest.mark.req("PB-7")
@@ -168,7 +168,7 @@ def test_keeps_the_old_pointer_when_a_regeneration_fails_and_recovers(
     assert (served.state, served.entry.body) == (ServedState.STALE, b"old")
     assert isinstance(served.failure, ZeroDivisionError)
     assert publishing.meta() == before
-    assert publishing.lock() is None, "the lease was given back"
+    assert publishing.lock() is None, "the lease was released"
     assert publishing.publisher.serve(PAGE, lambda: b"new").state is ServedState.MISS
 
 

@@ -78,9 +78,9 @@ def test_an_increment_sent_twice_counts_once(
 
 CALLS: dict[str, Callable[[Records, str, str], object]] = {
     "create": lambda records, id, key: records.create("actual", f"{id}/new", ours(id), key=key),
-    "put anew": lambda records, id, key: records.put("actual", f"{id}/new", ours(id), key=key),
+    "put a new row": lambda records, id, key: records.put("actual", f"{id}/new", ours(id), key=key),
     "put over": lambda records, id, key: records.put("free", f"{id}/old", old(id), key=key),
-    "save anew": lambda records, id, key: records.save("free", f"{id}/new", ours(id), key=key),
+    "save a new row": lambda records, id, key: records.save("free", f"{id}/new", ours(id), key=key),
     "save over": lambda records, id, key: records.save("free", f"{id}/old", old(id), key=key),
     "update": lambda records, id, key: records.update(
         "free", f"{id}/old", {"status": "warming"}, expected_version=1, key=key

@@ -61,7 +61,7 @@ VERBS: dict[str, tuple[Call, tuple[str, str, str, str]]] = {
     "create": (lambda r, c, i: r.create(c, i, NEXT), ("C", "C", "C", "I")),
     "put": (lambda r, c, i: r.put(c, i, NEXT), ("ok", "C", "C", "I")),
     "save": (lambda r, c, i: r.save(c, i, NEXT), ("ok", "P", "I", "I")),
-    "save what stands there": (lambda r, c, i: r.save(c, i, FIRST), ("ok", "P", "I", "I")),
+    "save the stored row": (lambda r, c, i: r.save(c, i, FIRST), ("ok", "P", "I", "I")),
     "update": (update({"status": "warming"}), ("ok", "ok", "I", "I")),
     "update the pin": (update({"pinnedReleaseId": "rel_002"}), ("ok", "P", "I", "I")),
     "update what the call protects": (
