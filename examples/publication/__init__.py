@@ -1,1 +1,1 @@
-"""Publishing under a lease: both recipes, and everybody who comes too late."""
+"""Publishing under a lease: both recipes, and four writers that come too late."""

@@ -1,4 +1,4 @@
-"""What happens in the shop. Tags are declared here once; every query is derived from them."""
+"""The facts of the shop. Tags are declared here once; every query is derived from them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ProductPriceChanged(Struct, frozen=True, rename="camel"):
 
 
 class CatalogProductSynced(Struct, frozen=True, rename="camel"):
-    """The catalogue says whether a product can be ordered."""
+    """The catalogue records whether a product can be ordered."""
 
     product_id: str
     available: bool

@@ -138,11 +138,11 @@ def test_shows_waiting_and_dead_messages(notified: NotifiedFleet) -> None:
     created(notified)
     notified.receiver.answer = always(400)
     holds(notified, 2)
-    notified.tell()
+    notified.run_round()
     shown = notified.fleet.operator.get("/v1/subscriptions/ops").json()
     assert (shown["waiting"], shown["failures"], shown["last_error"]) == (2, 1, "status 400")
 
-    notified.tell_until(lambda: notified.installation.subscriptions.queue("ops").dead, hours=1)
+    notified.run_until(lambda: notified.installation.subscriptions.queue("ops").dead, hours=1)
 
     (letter,) = notified.fleet.operator.get("/v1/subscriptions/ops").json()["dead_letters"]
     assert letter["event"] == "channel.held"
@@ -180,7 +180,7 @@ def test_the_settings_page_shows_whether_messages_arrive(notified: NotifiedFleet
     created(notified, events=["channel.held"], scopes=[f"channel:{CHANNEL}"])
     notified.receiver.answer = always(503)
     holds(notified, 1)
-    notified.tell()
+    notified.run_round()
 
     called = PersonNames("ann", "Ann")
     notified.fleet.served.add_person(

@@ -1,1 +1,1 @@
-"""Test suites that others wrote, run against our engines."""
+"""Test suites written by others, run against our engines."""

@@ -1,15 +1,15 @@
-"""Our store behind the recorder interface of the `eventsourcing` package, to run its own tests.
+"""Our store as a recorder of the `eventsourcing` package, to run that package's own tests.
 
 The public DCB specification knows no declared tags or scopes: any tag may be read. So here the
 vocabulary is open: every event is indexed under each of its tags and under `ALL_INDEX`, and every
 query is a boundary. Only the names of types are declared, because an engine may keep a dictionary
-of them. Three things are the adapter's own:
+of them. The adapter itself does three things:
 
 * A clause of several tags is fenced by one of them, which is wider than what it matches. So an
   append reads its condition, looks for matches itself, and commits under the boundary of that
-  read; a boundary that moved means another look, not yet a failure.
+  read; a boundary that moved means another read, not yet a failure.
 * The head is the end of the feed, taken before the read, which is then cut at it.
-* A subscription walks the feed and polls at its end.
+* A subscription reads the feed and polls at its end.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from tidegate.kernel.store import Schema, Store, demand_boundary
 from tidegate.kernel.tags import ALL_INDEX
 from tidegate.kernel.vocabulary import FactType, Vocabulary
 
-APPENDS_MAX = 20  # looks at a condition while others write under its fence
+APPENDS_MAX = 20  # reads a condition while others write under its fence
 PAGE = 500
 POLL_SECONDS = 0.02
 AT = datetime(2026, 3, 1, 12, tzinfo=UTC)  # the interface has no time
@@ -55,7 +55,7 @@ KEY = "tag:"  # our tags are key:value, theirs are any text
 
 
 class OpenVocabulary(Vocabulary):
-    """Indexes events of these types under every tag, whatever tags they carry."""
+    """Indexes events of these types under every tag that they carry."""
 
     def __init__(self, types: Iterable[str]) -> None:
         super().__init__(FactType(defstruct(name, ()), "event") for name in types)
@@ -68,12 +68,12 @@ class OpenVocabulary(Vocabulary):
 
 
 def schema(*types: str) -> Schema:
-    """What a store is opened with to stand behind the recorder."""
+    """Build the schema of a store that is used through the recorder."""
     return Schema(OpenVocabulary(types))
 
 
 class Response(DCBReadResponse):
-    """Events that were read, and the head that they were read up to."""
+    """Events that were read, and the head at the time of the read."""
 
     def __init__(self, events: Sequence[DCBSequencedEvent], head: Position | None) -> None:
         self._events = iter(events)
@@ -88,12 +88,12 @@ class Response(DCBReadResponse):
 
 
 class TidegateRecorder(DCBRecorder):
-    """The recorder interface over a store that has an open vocabulary."""
+    """The recorder interface over a store with an open vocabulary."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.vocabulary = store.schema.vocabulary
-        self._head: Position = 0  # how far the feed was walked
+        self._head: Position = 0  # how far the feed was read
 
     def read(
         self,
@@ -126,7 +126,9 @@ class TidegateRecorder(DCBRecorder):
         raise IntegrityError(condition)
 
     def _conditioned(self, commit: Commit, condition: DCBAppendCondition | None) -> Commit:
-        """The commit under the boundary of its condition. Raises: IntegrityError: it is not met."""
+        """Build the commit under the boundary of its condition. Raises: IntegrityError: it is not
+        met.
+        """
         if condition is None:
             return commit
         query = translated(condition.fail_if_events_match)
@@ -142,7 +144,7 @@ class TidegateRecorder(DCBRecorder):
         return TidegateSubscription(self, query, after)
 
     def page(self, after: Position) -> EventPage:
-        """The feed beyond a position."""
+        """Read the feed after a position."""
         return self._store.feed(after=after, limit=PAGE)
 
     def _walk_to_head(self) -> Position:
@@ -152,7 +154,7 @@ class TidegateRecorder(DCBRecorder):
 
 
 class TidegateSubscription(DCBSubscription[TidegateRecorder]):
-    """Follows the feed; at its end it waits for more, until it is stopped."""
+    """Follows the feed, and waits at its end for more, until it is stopped."""
 
     def __init__(
         self, recorder: TidegateRecorder, query: DCBQuery | None, after: Position | None
@@ -181,7 +183,7 @@ class TidegateSubscription(DCBSubscription[TidegateRecorder]):
 
 
 def translated(query: DCBQuery | None) -> Query:
-    """The query in our words; one without items matches everything."""
+    """Convert the query to ours; one without items matches everything."""
     if query is None or not query.items:
         return ALL
     return Query(
@@ -197,12 +199,12 @@ def translated(query: DCBQuery | None) -> Query:
 
 
 def fact(event: DCBEvent) -> Fact:
-    """Their event as our fact."""
+    """Convert their event to our fact."""
     tags = tuple(sorted({KEY + tag for tag in event.tags}))
     return Fact("event", event.type, 1, tags, event.data)
 
 
 def sequenced(event: Event) -> DCBSequencedEvent:
-    """Our event as theirs."""
+    """Convert our event to theirs."""
     tags = [tag.removeprefix(KEY) for tag in event.tags]
     return DCBSequencedEvent(DCBEvent(event.type, event.body, tags), event.position)

@@ -1,7 +1,7 @@
 """The recorder tests of `eventsourcing`, written for the public DCB specification, pass here too.
 
-They count positions from 1 without gaps, which the specification does not ask for: so they run on
-the engines whose positions are dense; DynamoDB is held to the same semantics by the last test.
+They count positions from 1 without gaps, which the specification does not require. So they run on
+the engines whose positions are dense; the last test checks the same semantics on DynamoDB.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_passes_the_shipped_case_of_append_and_subscribe(recorder: TidegateRecor
 
 
 @pytest.mark.req("CB-17")
-def test_conditions_hold_where_positions_have_gaps_too(recorder: TidegateRecorder) -> None:
+def test_conditions_hold_even_if_positions_have_gaps(recorder: TidegateRecorder) -> None:
     first = recorder.append([DCBEvent("Joined", b"1", ["course", "student"])])
     both = DCBQuery([DCBQueryItem(tags=["course", "student"])])
     joined = DCBQuery([DCBQueryItem(types=["Joined"])])

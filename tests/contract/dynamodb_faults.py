@@ -128,7 +128,7 @@ def refuse(code: str, at: int, of: int) -> Plot:
     return plot
 
 
-def tell_only(*positions: int) -> Plot:
+def report_only(*positions: int) -> Plot:
     """Make the call, and report the reasons of a refusal at these positions only."""
 
     def plot(send: Send) -> Any:

@@ -14,7 +14,7 @@ from random import Random
 
 from msgspec import Struct
 
-from tests.contract.dynamodb_model import CALM, COMMON, Cast, TornTable, TornTransport, Weather
+from tests.contract.dynamodb_model import CALM, COMMON, Actors, TornTable, TornTransport, Weather
 from tests.contract.world import (
     SCHEMA,
     VOCABULARY,
@@ -22,9 +22,9 @@ from tests.contract.world import (
     ProductRenamed,
     Rebooted,
     clause,
+    commit_of,
     item,
     row,
-    told,
 )
 from tidegate.engines.dynamodb import DynamoStore
 from tidegate.errors import TidegateError, Unknown
@@ -127,7 +127,7 @@ def attempt(
         return True
     fact, boundaries, writes = decide(store, chance, command)
     once = CommitKey(command, b"digest", command.encode()) if keyed else None
-    commit = told(fact, on=boundaries, writes=writes, once=once, meta=Meta(request=name))
+    commit = commit_of(fact, on=boundaries, writes=writes, once=once, meta=Meta(request=name))
     (answer,) = store.commit(commit)
     if isinstance(answer, Receipt):
         history.receipts[command] = answer
@@ -139,7 +139,7 @@ def attempt(
 
 
 def work(
-    store: DynamoStore, cast: Cast, decisions: Sequence[Decision], actor: int, history: History
+    store: DynamoStore, cast: Actors, decisions: Sequence[Decision], actor: int, history: History
 ) -> None:
     chance = Random(cast.random.random())
     for number in range(COMMANDS):
@@ -152,7 +152,7 @@ def work(
                 continue  # the read failed, and nothing was sent
 
 
-def follow(store: DynamoStore, cast: Cast, history: History, going: Callable[[], bool]) -> None:
+def follow(store: DynamoStore, cast: Actors, history: History, going: Callable[[], bool]) -> None:
     after = 0
     while going():
         try:
@@ -170,7 +170,7 @@ def chaos(
     decisions: Sequence[Decision] = MIXED,
 ) -> list[str]:
     """Run once from a seed, and return every violation that the checker finds."""
-    cast, history = Cast(seed), History()
+    cast, history = Actors(seed), History()
     table = TornTable(cast)
     stores = [handle(table, weather) for _ in range(WRITERS + 1)]
     left = set(range(WRITERS))
@@ -214,7 +214,7 @@ def handle(table: TornTable, weather: Weather) -> DynamoStore:
     return store
 
 
-def quiet_feed(store: DynamoStore, cast: Cast) -> list[Event]:
+def quiet_feed(store: DynamoStore, cast: Actors) -> list[Event]:
     found: list[Event] = []
     for _ in range(QUIET_ROUNDS):
         while page := store.feed(after=found[-1].position if found else 0, limit=50).events:

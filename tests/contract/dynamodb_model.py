@@ -43,7 +43,7 @@ class Died(BaseException):
     """The process of an actor has died, with everything it held."""
 
 
-class Cast:
+class Actors:
     """Actors that take turns."""
 
     def __init__(self, seed: int) -> None:
@@ -124,7 +124,7 @@ COMMON = Weather()
 CALM = Weather(0, 0, 0, 0, 0, 0, 0)
 
 
-class Flight:
+class PendingTransaction:
     """A transaction that is decided but not yet visible. Its items are locked until they are."""
 
     def __init__(self, shown: list[tuple[ItemKey, Item | None]]) -> None:
@@ -134,14 +134,14 @@ class Flight:
 class TornTable:
     """The contents of the table, shared by all handles of a run."""
 
-    def __init__(self, cast: Cast) -> None:
+    def __init__(self, cast: Actors) -> None:
         self.cast = cast
         self.items: dict[ItemKey, Item] = {}
-        self._flights: list[Flight] = []
+        self._flights: list[PendingTransaction] = []
         self._late: list[Sequence[Action]] = []
         self._locked: set[ItemKey] = set()
 
-    def begin(self, actions: Sequence[Action]) -> Flight:
+    def begin(self, actions: Sequence[Action]) -> PendingTransaction:
         """Decide a transaction. Raises: Cancelled."""
         reasons = [self._reason(action) for action in actions]
         if any(reason.code for reason in reasons):
@@ -149,9 +149,9 @@ class TornTable:
         shown = [(action.place, self._after(action)) for action in actions]
         self.cast.random.shuffle(shown)
         self._locked.update(place for place, _ in shown)
-        return Flight(shown)
+        return PendingTransaction(shown)
 
-    def show(self, flight: Flight) -> None:
+    def show(self, flight: PendingTransaction) -> None:
         """Make one more item of the transaction visible."""
         place, item = flight.unshown.pop()
         self._locked.discard(place)
@@ -160,7 +160,7 @@ class TornTable:
         else:
             self.items[place] = item
 
-    def abandon(self, flight: Flight) -> None:
+    def abandon(self, flight: PendingTransaction) -> None:
         """Mark the transaction as abandoned by its caller; the table completes it."""
         self._flights.append(flight)
 
@@ -314,7 +314,7 @@ class TornTransport:
         try:
             flight = self._table.begin(actions)
         except Cancelled as refusal:
-            raise Cancelled([self._told(reason) for reason in refusal.reasons]) from None
+            raise Cancelled([self._reported(reason) for reason in refusal.reasons]) from None
         if self._happens(self.weather.unanswered):
             self._table.abandon(flight)
             raise AnswerLost("the answer is lost")
@@ -333,7 +333,7 @@ class TornTransport:
     def close(self) -> None:
         """Do nothing: this transport holds no connection."""
 
-    def _told(self, reason: CancellationReason) -> CancellationReason:
+    def _reported(self, reason: CancellationReason) -> CancellationReason:
         return CancellationReason(None, {}) if self._happens(self.weather.omitted) else reason
 
     def _enter(self) -> None:

@@ -324,16 +324,16 @@ def play_journey(fleet: InProcessFleet) -> InProcessFleet:
     running.
     """
     enroll_fleet(fleet)
-    _through(fleet)
-    _halted(fleet)
-    _back(fleet)
-    _pruned(fleet)
-    _under_way(fleet)
+    _succeed_in_waves(fleet)
+    _halt(fleet)
+    _fail_twice(fleet)
+    _prune(fleet)
+    _leave_under_way(fleet)
     fleet.check_invariants()
     return fleet
 
 
-def _through(fleet: InProcessFleet) -> None:
+def _succeed_in_waves(fleet: InProcessFleet) -> None:
     """Bring a release to every host of a channel, wave by wave, while the next channel waits."""
     assert fleet.promote("edge", "web.1") == FIRST
     assert fleet.promote("core", "web.1", display_name="spring") == CORE
@@ -351,9 +351,9 @@ def _through(fleet: InProcessFleet) -> None:
     fleet.check_invariants()
 
 
-def _halted(fleet: InProcessFleet) -> None:
+def _halt(fleet: InProcessFleet) -> None:
     """Fail where the policy is to halt. The rollout ends, and the host is waived."""
-    assert fleet.dispatch().ordered == 1, "Terminal lets the channel behind it go"
+    assert fleet.dispatch().ordered == 1, "Terminal releases the channel that waits for it"
     fleet.fail(CORE, "c1")
     assert fleet.state(CORE) is RolloutState.FAILED
     fleet.clear(CORE, Clearance.WAIVE, "c1")
@@ -361,7 +361,7 @@ def _halted(fleet: InProcessFleet) -> None:
     fleet.wait(1)
 
 
-def _back(fleet: InProcessFleet) -> None:
+def _fail_twice(fleet: InProcessFleet) -> None:
     """Fail the next release on its canary twice, then abort it."""
     assert fleet.promote("edge", "web.2") == SECOND
     for mode in (Clearance.RESUME, Clearance.ABANDON):
@@ -378,7 +378,7 @@ def _back(fleet: InProcessFleet) -> None:
     assert fleet.dispatch().ordered == 1, "and so does Superseded"
 
 
-def _pruned(fleet: InProcessFleet) -> None:
+def _prune(fleet: InProcessFleet) -> None:
     """Delete each rollout once its retention time is over."""
     due = fleet.tally(LONE).due_at
     assert due is not None
@@ -389,7 +389,7 @@ def _pruned(fleet: InProcessFleet) -> None:
     assert fleet.control_plane.due.tick().retentions == 3
 
 
-def _under_way(fleet: InProcessFleet) -> None:
+def _leave_under_way(fleet: InProcessFleet) -> None:
     """Roll the channel back to its first release; a probe fails there, and an order waits
     elsewhere.
     """

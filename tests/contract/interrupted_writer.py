@@ -17,7 +17,7 @@ from contextlib import closing
 from threading import Event, Thread
 from types import FrameType
 
-from tests.contract.world import SCHEMA, OrderPlaced, told
+from tests.contract.world import SCHEMA, OrderPlaced, commit_of
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.sqlite import SqliteStore
 from tidegate.errors import TidegateError, Unknown
@@ -58,7 +58,7 @@ class Writers:
 
     def one(self, key: str) -> None:
         try:
-            answer = self._commit(told(OrderPlaced(key, "c"), once=CommitKey(key, b"d")))
+            answer = self._commit(commit_of(OrderPlaced(key, "c"), once=CommitKey(key, b"d")))
         except Unknown:
             self.unknown.append(key)  # it was written together with the interrupted commit
             return
@@ -99,7 +99,7 @@ class Writers:
         self._over.set()
         for thread in threads:
             thread.join(PATIENCE_SECONDS)
-            assert not thread.is_alive(), "a thread waits for ever"
+            assert not thread.is_alive(), "a thread still waits"
         return interrupted
 
 

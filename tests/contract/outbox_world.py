@@ -129,7 +129,7 @@ FOLDS = Folds(SCHEMA, (*registry_folds.FOLDS, *outbox.FOLDS))
 # ── one process: a control, its clock, and its requests ───────────────────────────────────────────
 
 
-def landed(store: Store) -> Callable[[Commit], Future[Receipt]]:
+def direct_writer(store: Store) -> Callable[[Commit], Future[Receipt]]:
     """A writer without a thread: an error raised during its commit is raised in its caller."""
 
     def submit(commit: Commit) -> Future[Receipt]:
@@ -207,7 +207,9 @@ def intent(operation: str, release_id: str = "web.1", scope: str = "web") -> str
 
 def outbox_world_on(store: Store, clock: Clock | None = None) -> OutboxWorld:
     manual = ManualClock(T0)
-    return OutboxWorld(store, Control(store, FOLDS, landed(store), clock=clock or manual), manual)
+    return OutboxWorld(
+        store, Control(store, FOLDS, direct_writer(store), clock=clock or manual), manual
+    )
 
 
 @contextmanager
@@ -333,7 +335,7 @@ def work_and_die(store: Store, point: Point, journal: str, die: Die, clock: Cloc
     receiver = JournalTarget(journal)
     target: Target = DyingTarget(receiver, die) if point is Point.AFTER_EFFECT else receiver
     dying: Any = DyingStore(store, point, die)
-    control = Control(dying, FOLDS, landed(dying), clock=clock)
+    control = Control(dying, FOLDS, direct_writer(dying), clock=clock)
     OutboxSender(control, dict.fromkeys(OPERATIONS, target)).work()
 
 
@@ -362,7 +364,7 @@ def drain(address: Address, journal: str) -> int:
 def drain_on(store: Store, journal: str) -> int:
     made = 0
     target = JournalTarget(journal, stubborn=True)
-    control = Control(store, FOLDS, landed(store), clock=system_clock)
+    control = Control(store, FOLDS, direct_writer(store), clock=system_clock)
     worker = OutboxSender(control, dict.fromkeys(OPERATIONS, target), jitter=lambda: 0.01)
     for _ in range(ROUNDS_MAX):
         attempted = worker.work()

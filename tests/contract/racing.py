@@ -24,15 +24,15 @@ from tests.contract.world import (
     PriceChanged,
     ProductAdded,
     Rebooted,
-    about,
+    boundary_of,
     clause,
+    commit_of,
     item,
     land,
     put,
+    query_of,
     row,
-    seen,
     stored,
-    told,
     values,
 )
 from tidegate.errors import BoundaryMoved, Conflict, VersionConflict
@@ -96,7 +96,7 @@ class CapReached(Exception):
 
 def ordered(store: Store, customer: str) -> int:
     """Count the units over all orders of a customer."""
-    events = store.read(about(OrderPlaced, tags=f"customer_id:{customer}")).events
+    events = store.read(query_of(OrderPlaced, tags=f"customer_id:{customer}")).events
     return sum(fact.units for fact in values(events) if isinstance(fact, OrderPlaced))
 
 
@@ -120,11 +120,11 @@ def order(store: Store, order_id: str, customer: str, cap: int, skew: timedelta)
         fact = OrderPlaced(order_id, customer)
         try:
             boundary = demand_boundary(page, query)
-            land(store, told(fact, on=[boundary], at=T0 + skew * (attempt + 1)))
+            land(store, commit_of(fact, on=[boundary], at=T0 + skew * (attempt + 1)))
             return
         except BoundaryMoved:
             continue
-    raise Conflict("three attempts met somebody else's commit")
+    raise Conflict("three attempts conflicted with other commits")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,18 +164,20 @@ class Creating:
         won = []
         for turn in range(self.rounds):
             tag = f"product_id:race-{turn}"
-            query = about(ProductAdded, tags=tag)
+            query = query_of(ProductAdded, tags=tag)
             # Guarded: the created type is not among the types read, so the model stays empty.
-            guard = about(PriceChanged, tags=tag) if self.guarded else None
+            guard = query_of(PriceChanged, tags=tag) if self.guarded else None
             page = store.read(query, guard=guard)
-            if page.events or (self.guarded and store.read(about(PriceChanged, tags=tag)).events):
+            if page.events or (
+                self.guarded and store.read(query_of(PriceChanged, tags=tag)).events
+            ):
                 continue
             created = (
                 PriceChanged(f"race-{turn}", number)
                 if self.guarded
                 else ProductAdded(f"race-{turn}", str(number))
             )
-            (outcome,) = store.commit(told(created, on=[demand_boundary(page, query)]))
+            (outcome,) = store.commit(commit_of(created, on=[demand_boundary(page, query)]))
             if not isinstance(outcome, Conflict):
                 assert not isinstance(outcome, Exception), outcome
                 won.append(turn)
@@ -198,7 +200,7 @@ class Counting:
                 count = int(record.data.partition(b'"count":')[2].rstrip(b"}") or 0)
                 write = put(key, row(count=count + 1), expect=record.version)
                 try:
-                    land(store, told(Rebooted(), writes=[write]))
+                    land(store, commit_of(Rebooted(), writes=[write]))
                     break
                 except VersionConflict:
                     lost += 1
@@ -225,12 +227,12 @@ class Appending:
         pause = Random(number)
         for turn in range(self.commits):
             customer = f"c{turn % 2}"
-            boundary = seen(store, about(OrderPlaced, tags=f"customer_id:{customer}"))
+            boundary = boundary_of(store, query_of(OrderPlaced, tags=f"customer_id:{customer}"))
             if turn % 3 == 0:
                 time.sleep(pause.uniform(0, PAUSE_SECONDS_MAX))  # a writer that stalls
             fact = OrderPlaced(f"o-{number}-{turn}", customer)
             on = [boundary] if turn % 2 else []
-            (outcome,) = store.commit(told(fact, Rebooted(f"{number}-{turn}"), on=on))
+            (outcome,) = store.commit(commit_of(fact, Rebooted(f"{number}-{turn}"), on=on))
             if isinstance(outcome, Conflict):
                 continue
             assert not isinstance(outcome, Exception), outcome
@@ -248,7 +250,7 @@ def append_until_killed(address: Address, number: int, journal: str) -> None:
     with closing(address.open(SCHEMA)) as store:
         for turn in range(SENDS_MAX):
             fact = OrderPlaced(f"o-{number}-{turn}", f"c{turn % 3}")
-            receipt = land(store, told(fact, Rebooted(f"{number}-{turn}")))
+            receipt = land(store, commit_of(fact, Rebooted(f"{number}-{turn}")))
             os.write(note, f"{receipt.first} {receipt.last}\n".encode())
 
 

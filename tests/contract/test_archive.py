@@ -28,10 +28,10 @@ from tests.contract.world import (
     ProductAdded,
     Rebooted,
     append,
+    commit_of,
     land,
     positions,
     stored,
-    told,
     whole_feed,
 )
 from tests.servers import s3
@@ -123,7 +123,7 @@ def follow(archive: Archive) -> int:
 
 def labels(place: SegmentStore) -> list[SegmentName]:
     found = sorted(filter(None, map(parse_segment_name, place.names())))
-    assert len(found) == len(list(place.names())), "only segments lie there"
+    assert len(found) == len(list(place.names())), "only segments are there"
     return found
 
 
@@ -160,13 +160,13 @@ def test_mirrors_committed_facts_and_a_second_delivery_changes_nothing(
     """
     store = connect()
     order = OrderPlaced("o1", "c1", ("p1",), 3)
-    land(store, told(ProductAdded("p1", "lamp"), order, meta=Meta(actor="user_1")))
+    land(store, commit_of(ProductAdded("p1", "lamp"), order, meta=Meta(actor="user_1")))
     grow(store, 4)
 
     assert follow(archive_of(store, place)) == 162
     first = snapshot(place)
     row = stored(store, ROW)
-    land(store, told(writes=[Delete(ROW, row.version)]))
+    land(store, commit_of(writes=[Delete(ROW, row.version)]))
     assert follow(archive_of(connect(), place)) == 162
 
     assert snapshot(place) == first
@@ -185,7 +185,7 @@ def test_mirrors_committed_facts_and_a_second_delivery_changes_nothing(
 
 
 @pytest.mark.req("RS-12")
-def test_keeps_one_segment_per_range_however_often_it_looks(connect: Connect, home: Path) -> None:
+def test_keeps_one_segment_per_range_however_often_it_runs(connect: Connect, home: Path) -> None:
     store = connect()
     often, once = FileSegmentStore(home / "often"), FileSegmentStore(home / "once")
     archive = archive_of(store, often)
@@ -204,7 +204,7 @@ def test_keeps_one_segment_per_range_however_often_it_looks(connect: Connect, ho
 
 
 @pytest.mark.req("RS-12")
-def test_takes_a_long_log_in_bounded_rounds_and_stops_between_segments(
+def test_archives_a_long_log_in_bounded_rounds_and_stops_between_segments(
     connect: Connect, home: Path
 ) -> None:
     store, place = connect(), FileSegmentStore(home)
@@ -223,7 +223,7 @@ def test_takes_a_long_log_in_bounded_rounds_and_stops_between_segments(
     assert_mirrors(place, store)
 
 
-def test_is_at_its_end_on_an_empty_log(connect: Connect, home: Path) -> None:
+def test_is_up_to_date_on_an_empty_log(connect: Connect, home: Path) -> None:
     archive = archive_of(connect(), FileSegmentStore(home))
 
     assert archive.work() == ArchiveRound(0, 0)
@@ -236,7 +236,7 @@ def test_is_at_its_end_on_an_empty_log(connect: Connect, home: Path) -> None:
 
 
 @pytest.mark.req("RS-12")
-def test_says_how_far_behind_it_is_and_when_that_is_alarming(connect: Connect, home: Path) -> None:
+def test_reports_its_lag_and_raises_an_alarm_over_the_limit(connect: Connect, home: Path) -> None:
     """Lag a metric with an alarm."""
     store, clock = connect(), ManualClock(T0)
     archive = archive_of(
@@ -260,7 +260,7 @@ def test_says_how_far_behind_it_is_and_when_that_is_alarming(connect: Connect, h
     assert (lag.events, lag.seconds, lag.alarming) == (51, 0.0, True)
 
 
-def test_counts_no_more_than_it_must_to_be_alarmed(home: Path) -> None:
+def test_counts_only_as_many_events_as_the_alarm_needs(home: Path) -> None:
     store = MemoryStore(SCHEMA)
     grow(store, COUNTED_MAX // 100 + 1, facts=100)
 
@@ -282,7 +282,7 @@ class Refusing(FileSegmentStore):
 
 
 @pytest.mark.req("RS-12")
-def test_waits_for_its_place_while_commits_go_on(connect: Connect, home: Path) -> None:
+def test_waits_for_a_full_disk_while_commits_continue(connect: Connect, home: Path) -> None:
     """Nothing reads the archive to decide."""
     store, place, stop = connect(), Refusing(home), Signal()
     archive = archive_of(store, place)
@@ -379,7 +379,7 @@ def die(store: Store, address: Address | None, home: Path, point: str) -> None:
     "point", ["before", "draft", "directory", "segment", "position", "removed"]
 )
 @pytest.mark.long
-def test_loses_and_doubles_nothing_when_it_is_killed(
+def test_loses_and_duplicates_nothing_when_it_is_killed(
     connect: Connect, address: Address | None, home: Path, point: str
 ) -> None:
     """``segment`` is between the segment and the position, ``position`` after both."""
@@ -403,7 +403,7 @@ def test_loses_and_doubles_nothing_when_it_is_killed(
     assert snapshot(place) == snapshot(once)
 
 
-def test_sweeps_up_what_a_kill_left_unfinished(home: Path) -> None:
+def test_removes_unfinished_files_after_a_kill(home: Path) -> None:
     store = MemoryStore(SCHEMA)
     place = FileSegmentStore(home)
     archive_of(store, place)
@@ -419,7 +419,7 @@ def test_sweeps_up_what_a_kill_left_unfinished(home: Path) -> None:
 
 
 @pytest.mark.req("RS-12")
-def test_loses_nothing_where_two_archivers_and_a_rebuild_race(connect: Connect, home: Path) -> None:
+def test_loses_nothing_when_two_archivers_and_a_rebuild_race(connect: Connect, home: Path) -> None:
     store, place = connect(), FileSegmentStore(home)
     done = Signal()
 
@@ -453,7 +453,7 @@ def test_loses_nothing_where_two_archivers_and_a_rebuild_race(connect: Connect, 
     assert_mirrors(place, store)
 
 
-def test_a_late_archiver_takes_nothing_back(home: Path) -> None:
+def test_a_late_archiver_overwrites_nothing(home: Path) -> None:
     """It read less of the log and writes after the other. Its segment holds only facts of the log,
     and has a name of its own.
     """
@@ -480,7 +480,7 @@ def test_a_late_archiver_takes_nothing_back(home: Path) -> None:
 # ── rebuilding and comparing ──────────────────────────────────────────────────────────────────────
 
 
-def wreck(place: SegmentStore, found: Sequence[SegmentName]) -> Differences:
+def damage(place: SegmentStore, found: Sequence[SegmentName]) -> Differences:
     """Delete one segment, damage one, and add one."""
     place.remove(found[0])
     place.write(found[1], BytesIO(b'{"position":1}\n'))
@@ -490,7 +490,7 @@ def wreck(place: SegmentStore, found: Sequence[SegmentName]) -> Differences:
 
 
 @pytest.mark.req("RS-12")
-def test_finds_what_differs_and_makes_the_same_bytes_again(
+def test_finds_differences_and_rebuilds_the_same_bytes(
     connect: Connect, place: SegmentStore
 ) -> None:
     """It can be rebuilt from the log."""
@@ -501,7 +501,7 @@ def test_finds_what_differs_and_makes_the_same_bytes_again(
     first = snapshot(place)
     assert not archive.verify()
 
-    harm = wreck(place, labels(place))
+    harm = damage(place, labels(place))
     assert archive.verify() == harm
     assert archive.rebuild() == len(first)
 
@@ -510,9 +510,7 @@ def test_finds_what_differs_and_makes_the_same_bytes_again(
 
 
 @pytest.mark.req("RS-12")
-def test_rebuilds_an_archive_that_is_gone_as_far_as_it_had_come(
-    connect: Connect, home: Path
-) -> None:
+def test_rebuilds_a_lost_archive_up_to_its_position(connect: Connect, home: Path) -> None:
     store, place = connect(), FileSegmentStore(home)
     grow(store, 8)
     archive = archive_of(store, place)
@@ -530,7 +528,7 @@ def test_rebuilds_an_archive_that_is_gone_as_far_as_it_had_come(
     assert_mirrors(place, store)
 
 
-def test_names_a_strangers_file_and_leaves_it_alone(home: Path) -> None:
+def test_reports_an_unknown_file_and_leaves_it_alone(home: Path) -> None:
     store, place = MemoryStore(SCHEMA), FileSegmentStore(home)
     archive = archive_of(store, place)
     stranger = home / "segments" / "notes.txt"
@@ -543,7 +541,7 @@ def test_names_a_strangers_file_and_leaves_it_alone(home: Path) -> None:
     assert stranger.read_text() == "mine"
 
 
-def test_names_what_lies_ahead_of_the_position_and_leaves_it_to_the_archiver(home: Path) -> None:
+def test_reports_segments_ahead_of_the_position_and_leaves_them_to_the_archiver(home: Path) -> None:
     store, place = MemoryStore(SCHEMA), FileSegmentStore(home)
     archive = archive_of(store, place)
     grow(store, 1)
@@ -556,7 +554,7 @@ def test_names_what_lies_ahead_of_the_position_and_leaves_it_to_the_archiver(hom
     assert ahead in labels(place)
 
 
-def test_leaves_out_of_a_comparison_what_moves_under_it(home: Path) -> None:
+def test_a_comparison_skips_segments_that_change_meanwhile(home: Path) -> None:
     store, place = MemoryStore(SCHEMA), FileSegmentStore(home)
     other = archive_of(store, place)
     grow(store, 3)
@@ -642,12 +640,12 @@ def test_archives_only_the_members_that_a_list_allows(connect: Connect, home: Pa
         (["eyJhbGciOiJI.eyJzdWIi.x", "plain"], [REDACTED, "plain"]),
     ],
 )
-def test_masks_secrets_by_name_and_by_look(body: Any, expected: Any) -> None:
+def test_masks_secrets_by_name_and_by_pattern(body: Any, expected: Any) -> None:
     assert shown(body)["body"] == expected
 
 
 @pytest.mark.parametrize("before", [0, 1, 760, 1_000, 1_020, 5_000, 250_000])
-def test_finds_a_secret_anywhere_in_a_long_text_in_time(before: int) -> None:
+def test_finds_a_secret_anywhere_in_a_long_text_quickly(before: int) -> None:
     """A quarter of a megabyte without a break is the worst case that a fact can hold."""
     secret = "-----BEGIN PRIVATE KEY-----"
 
@@ -655,7 +653,7 @@ def test_finds_a_secret_anywhere_in_a_long_text_in_time(before: int) -> None:
     assert shown({"note": "a" * before})["body"] == {"note": "a" * before}
 
 
-def test_masks_a_tag_with_the_member_that_it_shows() -> None:
+def test_masks_a_tag_together_with_the_member_it_comes_from() -> None:
     tags = ("customer_id:c1", "order_id:o1", "pin:4711", "token:x")
     found = shown(
         {"order_id": "o1", "customer_id": "c1", "pin": 4711},
@@ -673,7 +671,7 @@ def test_masks_a_tag_with_the_member_that_it_shows() -> None:
     assert found["meta"] == {"actor": "user_1", "request": REDACTED}
 
 
-def test_an_allow_list_lifts_no_mask_from_what_looks_like_a_secret() -> None:
+def test_an_allow_list_does_not_unmask_what_looks_like_a_secret() -> None:
     allowed = {"OrderPlaced": {"passed", "note"}}
     body = {"passed": "yes", "note": "AKIAABCDEFGHIJKLMNOP", "other": "x"}
 
@@ -685,7 +683,7 @@ def test_an_allow_list_lifts_no_mask_from_what_looks_like_a_secret() -> None:
 
 
 @pytest.mark.parametrize("allowed", [{"OrderPlacd": {"order_id"}}, {"OrderPlaced": "order_id"}])
-def test_refuses_an_allow_list_that_would_guard_nothing(allowed: Any) -> None:
+def test_refuses_an_allow_list_that_masks_nothing(allowed: Any) -> None:
     with pytest.raises(InvalidDefinition):
         FactRedactor(VOCABULARY, allowed)
 
@@ -707,7 +705,7 @@ def test_refuses_a_place_of_another_log_or_of_other_ranges(place: SegmentStore) 
     assert archive_of(store, place).work() == ArchiveRound(0, 0)
 
 
-def test_says_that_a_segment_is_missing(place: SegmentStore) -> None:
+def test_reports_a_missing_segment(place: SegmentStore) -> None:
     archive_of(MemoryStore(SCHEMA), place)
 
     with pytest.raises(SegmentMissing):
@@ -716,12 +714,12 @@ def test_says_that_a_segment_is_missing(place: SegmentStore) -> None:
     assert list(place.names()) == []
 
 
-def test_says_that_the_bucket_is_not_there(s3_url: str) -> None:
+def test_reports_a_missing_bucket(s3_url: str) -> None:
     with pytest.raises(ArchiveUnavailable):
         archive_of(MemoryStore(SCHEMA), S3SegmentStore(s3.client(s3_url), "no-such-bucket"))
 
 
-def test_says_that_the_disk_took_nothing(home: Path) -> None:
+def test_reports_a_failed_write(home: Path) -> None:
     store = MemoryStore(SCHEMA)
     grow(store, 1)
     full = False
@@ -771,18 +769,18 @@ def test_flushes_the_file_then_renames_it_then_flushes_the_directory(home: Path)
         "٠000000000000000-0000000000000001.jsonl",
     ],
 )
-def test_takes_no_other_name_for_a_segment(name: str) -> None:
+def test_accepts_no_other_name_for_a_segment(name: str) -> None:
     assert parse_segment_name(name) is None
     assert parse_segment_name(str(SegmentName(256, 2**53 - 1))) == SegmentName(256, 2**53 - 1)
 
 
 @pytest.mark.parametrize("options", [{"positions": 0}, {"positions": 1.5}, {"name": ""}])
-def test_refuses_an_archive_that_cannot_be(home: Path, options: dict[str, Any]) -> None:
+def test_refuses_an_impossible_archive_configuration(home: Path, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         archive_of(MemoryStore(SCHEMA), FileSegmentStore(home), **options)
     assert not home.exists()
 
 
-def test_demands_the_collection_of_its_position(home: Path) -> None:
+def test_requires_the_collection_of_its_position(home: Path) -> None:
     with pytest.raises(InvalidInput):
         archive_of(MemoryStore(Schema(VOCABULARY)), FileSegmentStore(home))

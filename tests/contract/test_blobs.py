@@ -40,7 +40,7 @@ from tidegate.errors import InsufficientStorage, InvalidInput
 T0 = datetime(2026, 4, 24, 12, tzinfo=UTC)
 LATER = T0 + BLOB_KEPT + timedelta(seconds=1)
 LOG = "log-of-these-tests"
-NO_ENGINE = "bodies lie beside the log, in no engine"
+NO_ENGINE = "bodies are stored outside the log, in no engine"
 RACE_ROUNDS = {"files": 10_000, "s3": 60}
 RACED = b"again and again"
 TIMED_ROUNDS = 5
@@ -82,7 +82,7 @@ def blobs(open_blobs: Open) -> Blobs:
 
 @pytest.mark.req("PB-6", engines=None, reason=NO_ENGINE)
 @pytest.mark.parametrize("body", [b"", b"body", os.urandom(3 * CHUNK_BYTES + 7)], ids=len)
-def test_gives_back_what_was_put_under_its_digest(blobs: Blobs, body: bytes) -> None:
+def test_returns_a_body_under_its_digest(blobs: Blobs, body: bytes) -> None:
     digest = blobs.put(body)
 
     assert digest == f"sha256:{sha256(body).hexdigest()}" == digest_of(body)
@@ -91,7 +91,7 @@ def test_gives_back_what_was_put_under_its_digest(blobs: Blobs, body: bytes) -> 
     assert blobs.exists(digest)
 
 
-def test_takes_a_large_body_in_pieces(blobs: Blobs) -> None:
+def test_stores_a_large_body_in_pieces(blobs: Blobs) -> None:
     piece = random.Random(7).randbytes(CHUNK_BYTES)
     known = sha256()
 
@@ -114,7 +114,7 @@ def test_takes_a_large_body_in_pieces(blobs: Blobs) -> None:
     ("start", "stop"),
     [(0, 5), (CHUNK_BYTES - 1, CHUNK_BYTES + 1), (7, 2 * CHUNK_BYTES + 9), (4, 4)],
 )
-def test_gives_a_part_of_a_body(blobs: Blobs, start: int, stop: int) -> None:
+def test_returns_a_range_of_a_body(blobs: Blobs, start: int, stop: int) -> None:
     body = random.Random(8).randbytes(2 * CHUNK_BYTES + 9)
     digest = blobs.put(body)
 
@@ -126,9 +126,7 @@ def test_gives_a_part_of_a_body(blobs: Blobs, start: int, stop: int) -> None:
         list(blobs.read(digest_of(b"never put"), 0, 1))
 
 
-def test_has_one_blob_for_equal_content_and_renews_its_time(
-    blobs: Blobs, clock: ManualClock
-) -> None:
+def test_stores_equal_content_once_and_renews_its_time(blobs: Blobs, clock: ManualClock) -> None:
     first = blobs.put(b"body")
     clock.advance(timedelta(hours=5, microseconds=3))
     second = blobs.put(b"body")
@@ -155,7 +153,7 @@ def test_has_one_blob_for_equal_content_and_renews_its_time(
         None,
     ],
 )
-def test_takes_nothing_for_a_digest_that_is_none(blobs: Blobs, digest: Any) -> None:
+def test_refuses_a_malformed_digest(blobs: Blobs, digest: Any) -> None:
     for ask in (blobs.get, blobs.stream, blobs.exists):
         with pytest.raises(InvalidInput):
             ask(digest)
@@ -163,7 +161,7 @@ def test_takes_nothing_for_a_digest_that_is_none(blobs: Blobs, digest: Any) -> N
         blobs.discard(digest, before=LATER)
 
 
-def test_says_which_blob_is_missing(blobs: Blobs) -> None:
+def test_names_a_missing_blob(blobs: Blobs) -> None:
     digest = digest_of(b"never put")
 
     assert not blobs.exists(digest)
@@ -188,7 +186,7 @@ def test_refuses_the_blobs_of_another_log(open_blobs: Open) -> None:
 
 @pytest.mark.req("PB-6", engines=None, reason=NO_ENGINE)
 @pytest.mark.parametrize("harm", [b"", b"bodz", b"body and more"])
-def test_gives_no_last_piece_of_bytes_that_were_damaged(tmp_path: Path, harm: bytes) -> None:
+def test_withholds_the_last_piece_of_a_damaged_body(tmp_path: Path, harm: bytes) -> None:
     blobs = FileBlobs(tmp_path, LOG)
     digest = blobs.put(b"body")
     (path,) = (tmp_path / "sha256").glob("*/*")
@@ -224,7 +222,7 @@ def test_flushes_the_file_then_renames_it_then_flushes_the_directory(tmp_path: P
     assert list((tmp_path / "incoming").iterdir()) == []
 
 
-def test_keeps_nothing_of_a_body_that_did_not_come_to_its_end(tmp_path: Path) -> None:
+def test_keeps_nothing_of_an_incomplete_body(tmp_path: Path) -> None:
     blobs = FileBlobs(tmp_path, LOG)
 
     def parts() -> Iterator[bytes]:
@@ -238,7 +236,7 @@ def test_keeps_nothing_of_a_body_that_did_not_come_to_its_end(tmp_path: Path) ->
     assert list((tmp_path / "incoming").iterdir()) == []
 
 
-def test_sweeps_up_what_a_crash_left_unfinished(tmp_path: Path, clock: ManualClock) -> None:
+def test_removes_unfinished_files_after_a_crash(tmp_path: Path, clock: ManualClock) -> None:
     blobs = FileBlobs(tmp_path, LOG, clock=clock)
     left = tmp_path / "incoming" / "left"
     left.write_bytes(b"half")
@@ -252,12 +250,12 @@ def test_sweeps_up_what_a_crash_left_unfinished(tmp_path: Path, clock: ManualClo
 # ── S3 ────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_says_that_the_bucket_is_not_there(s3_url: str) -> None:
+def test_reports_a_missing_bucket(s3_url: str) -> None:
     with pytest.raises(BucketUnavailable):
         S3Blobs(s3.client(s3_url), "no-such-bucket", LOG)
 
 
-def test_waits_for_a_removal_and_gives_up_where_it_never_ends(s3_url: str) -> None:
+def test_waits_for_a_removal_and_gives_up_if_it_never_ends(s3_url: str) -> None:
     client = s3.client(s3_url)
     bucket = f"stuck-{uuid4().hex[:12]}"
     client.create_bucket(Bucket=bucket)
@@ -274,7 +272,7 @@ def test_waits_for_a_removal_and_gives_up_where_it_never_ends(s3_url: str) -> No
     assert blobs.get(blobs.put(b"body")) == b"body"
 
 
-class Meddled:
+class PausingClient:
     """A client that waits right before it removes a blob, or right after it has put one."""
 
     def __init__(
@@ -305,7 +303,7 @@ class Meddled:
 
 @pytest.mark.req("PB-6", engines=None, reason=NO_ENGINE)
 @pytest.mark.parametrize("meets", ["the mark", "no mark any more"])
-def test_puts_again_what_a_removal_took_that_had_looked_before(
+def test_puts_a_blob_again_that_a_concurrent_removal_deleted(
     s3_url: str, clock: ManualClock, meets: str
 ) -> None:
     """The put completes after the collector's last read and before its removal."""
@@ -325,7 +323,9 @@ def test_puts_again_what_a_removal_took_that_had_looked_before(
         napping.set()
         time.sleep(seconds)
 
-    putter = S3Blobs(Meddled(client, after_put=after_put), bucket, LOG, clock=clock, sleep=nap)
+    putter = S3Blobs(
+        PausingClient(client, after_put=after_put), bucket, LOG, clock=clock, sleep=nap
+    )
     with ThreadPoolExecutor(1) as pool:
         putting: list[Future[str]] = []
 
@@ -333,7 +333,7 @@ def test_puts_again_what_a_removal_took_that_had_looked_before(
             putting.append(pool.submit(putter.put, b"body"))
             assert (napping if meets == "the mark" else put).wait(60)
 
-        meddled = Meddled(client, before_removal=before_removal)
+        meddled = PausingClient(client, before_removal=before_removal)
         assert S3Blobs(meddled, bucket, LOG, clock=clock).discard(digest, before=LATER)
         removed.set()
 
@@ -345,7 +345,7 @@ def test_puts_again_what_a_removal_took_that_had_looked_before(
 
 
 @pytest.mark.req("PB-6", engines=None, reason=NO_ENGINE)
-def test_collects_what_nobody_names_and_nobody_put_lately(blobs: Blobs, clock: ManualClock) -> None:
+def test_collects_old_blobs_without_a_reference(blobs: Blobs, clock: ManualClock) -> None:
     """The orphan is collected later."""
     named, orphan = blobs.put(b"named"), blobs.put(b"orphan")
     clock.advance(timedelta(hours=1))
@@ -361,7 +361,7 @@ def test_collects_what_nobody_names_and_nobody_put_lately(blobs: Blobs, clock: M
     assert blobs.exists(young)
 
 
-def test_keeps_what_came_to_be_named_between_the_two_looks(blobs: Blobs) -> None:
+def test_keeps_a_blob_that_is_referenced_between_the_two_reads(blobs: Blobs) -> None:
     digest = blobs.put(b"body")
     looks = iter([frozenset[str](), frozenset({digest})])
 
@@ -371,7 +371,7 @@ def test_keeps_what_came_to_be_named_between_the_two_looks(blobs: Blobs) -> None
     assert blobs.exists(digest)
 
 
-def test_keeps_what_was_put_again_after_the_looks(blobs: Blobs, clock: ManualClock) -> None:
+def test_keeps_a_blob_that_is_put_again_after_the_reads(blobs: Blobs, clock: ManualClock) -> None:
     digest = blobs.put(b"body")
 
     def looked() -> frozenset[str]:
@@ -404,7 +404,7 @@ def raced(
 
 @pytest.mark.req("PB-6", engines=None, reason=NO_ENGINE)
 @pytest.mark.long
-def test_leaves_no_dangling_pointer_where_collector_and_upload_race(
+def test_leaves_no_dangling_pointer_when_collector_and_upload_race(
     kind: str, raced: Blobs, clock: ManualClock
 ) -> None:
     """In each round an old orphan is put and referenced again while the collector runs."""
@@ -446,10 +446,12 @@ def test_leaves_no_dangling_pointer_where_collector_and_upload_race(
             dangling += not raced.exists(digest_of(RACED))
 
     assert dangling == 0
-    assert 0 < removed < RACE_ROUNDS[kind], "both were first in some round, or nothing was raced"
+    assert 0 < removed < RACE_ROUNDS[kind], (
+        "each was first in some round, otherwise nothing was raced"
+    )
 
 
-def test_a_full_disk_makes_a_put_unavailable_and_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_a_full_disk_makes_a_put_unavailable_and_leaves_no_file(tmp_path: Path) -> None:
     def fill_up(handle: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

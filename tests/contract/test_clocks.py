@@ -12,23 +12,23 @@ from tests.contract.world import (
     OrderPlaced,
     ProductAdded,
     ProductRenamed,
-    about,
     append,
+    boundary_of,
+    commit_of,
     item,
     land,
     positions,
     put,
+    query_of,
     row,
-    seen,
     stored,
-    told,
     whole_feed,
 )
 from tidegate.errors import BoundaryMoved, VersionConflict
 from tidegate.kernel.store import Store
 
 HOUR = timedelta(hours=1)
-PRODUCT = about(ProductAdded, ProductRenamed, tags="product_id:p1")
+PRODUCT = query_of(ProductAdded, ProductRenamed, tags="product_id:p1")
 
 
 @pytest.mark.req("CB-15")
@@ -36,17 +36,17 @@ PRODUCT = about(ProductAdded, ProductRenamed, tags="product_id:p1")
 def test_a_skewed_clock_hides_no_conflict(connect: Connect, skew: timedelta) -> None:
     ours, theirs = connect(), connect()
     append(theirs, ProductAdded("p1"), at=T0)
-    boundary = seen(ours, PRODUCT)
+    boundary = boundary_of(ours, PRODUCT)
 
     append(theirs, ProductRenamed("p1", "theirs"), at=T0 + skew)
 
     for at in (T0 - HOUR, T0, T0 + HOUR):
         with pytest.raises(BoundaryMoved):
-            land(ours, told(ProductRenamed("p1", "ours"), on=[boundary], at=at))
+            land(ours, commit_of(ProductRenamed("p1", "ours"), on=[boundary], at=at))
 
 
 @pytest.mark.req("CB-15")
-def test_order_is_by_position_while_clocks_step_back(connect: Connect) -> None:
+def test_orders_facts_by_position_while_clocks_step_back(connect: Connect) -> None:
     handles = [connect(), connect(), connect()]
     steps = [0, 1, -1, 0, -1, 1, 1, -1]
     times = [T0 + step * HOUR + timedelta(seconds=n) for n, step in enumerate(steps)]
@@ -59,14 +59,14 @@ def test_order_is_by_position_while_clocks_step_back(connect: Connect) -> None:
     events = whole_feed(handles[0])
     assert positions(events) == landed
     assert [event.at for event in events] == times
-    by_customer = handles[1].read(about(OrderPlaced, tags="customer_id:c1")).events
+    by_customer = handles[1].read(query_of(OrderPlaced, tags="customer_id:c1")).events
     assert positions(by_customer) == landed
-    after = handles[2].read(about(OrderPlaced, tags="customer_id:c1"), after=landed[4]).events
+    after = handles[2].read(query_of(OrderPlaced, tags="customer_id:c1"), after=landed[4]).events
     assert positions(after) == landed[5:]
 
 
 @pytest.mark.req("CB-15")
-def test_a_decision_goes_through_whatever_the_clock_says(connect: Connect) -> None:
+def test_a_decision_commits_whatever_the_clock_shows(connect: Connect) -> None:
     """The seed's fences compare times: with a slow clock they would refuse this decision for
     ever.
     """
@@ -75,23 +75,28 @@ def test_a_decision_goes_through_whatever_the_clock_says(connect: Connect) -> No
 
     for number in range(3):
         at = T0 - HOUR * number
-        land(ours, told(ProductRenamed("p1", str(number)), on=[seen(ours, PRODUCT)], at=at))
+        land(
+            ours,
+            commit_of(ProductRenamed("p1", str(number)), on=[boundary_of(ours, PRODUCT)], at=at),
+        )
 
     assert len(ours.read(PRODUCT).events) == 4
 
 
-def test_versions_rise_while_clocks_step_back(store: Store) -> None:
+def test_versions_increase_while_clocks_step_back(store: Store) -> None:
     version = 0
     for number in range(4):
         receipt = land(
             store,
-            told(writes=[put(item("a"), row(count=number), expect=version)], at=T0 - HOUR * number),
+            commit_of(
+                writes=[put(item("a"), row(count=number), expect=version)], at=T0 - HOUR * number
+            ),
         )
         assert receipt.last > version
         version = receipt.last
 
     with pytest.raises(VersionConflict):
-        land(store, told(writes=[put(item("a"), row(), expect=version - 1)], at=T0 + HOUR))
+        land(store, commit_of(writes=[put(item("a"), row(), expect=version - 1)], at=T0 + HOUR))
     assert stored(store, item("a")).version == version
 
 

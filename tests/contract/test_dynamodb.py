@@ -34,17 +34,17 @@ from tests.contract.world import (
     ProductAdded,
     ProductRenamed,
     Rebooted,
-    about,
     append,
+    boundary_of,
     clause,
+    commit_of,
     item,
     land,
     positions,
     put,
+    query_of,
     row,
-    seen,
     stored,
-    told,
     values,
     whole_feed,
 )
@@ -103,7 +103,7 @@ from tidegate.kernel.vocabulary import Vocabulary, facts
 
 pytestmark = pytest.mark.parametrize("engine", ["dynamodb"])
 
-PRODUCT = about(ProductAdded, ProductRenamed, tags="product_id:p1")
+PRODUCT = query_of(ProductAdded, ProductRenamed, tags="product_id:p1")
 
 
 @pytest.fixture
@@ -134,10 +134,10 @@ def test_the_service_keeps_keys_and_absent_rows_whatever_time_a_commit_carries(
     table: Table, store: DynamoStore, year: int
 ) -> None:
     at = T0.replace(year=year)
-    land(store, told(Rebooted(), at=at, once=CommitKey("k", b"d")))
-    land(store, told(writes=[Check(item("a"), 0)], at=at))
-    made = land(store, told(writes=[put(item("b"), row())], at=at))
-    land(store, told(writes=[Delete(item("b"), made.last)], at=at))
+    land(store, commit_of(Rebooted(), at=at, once=CommitKey("k", b"d")))
+    land(store, commit_of(writes=[Check(item("a"), 0)], at=at))
+    made = land(store, commit_of(writes=[put(item("b"), row())], at=at))
+    land(store, commit_of(writes=[Delete(item("b"), made.last)], at=at))
 
     day = 86_400
     assert 29 * day < swept_at(table, once_place("k")) < 31 * day
@@ -156,7 +156,7 @@ def open_through(proxy: DynamoProxy, name: str) -> DynamoStore:
 
 @pytest.mark.parametrize("operation", OPENING)
 @pytest.mark.parametrize("trouble", ["throttled", "unanswered"])
-def test_opening_takes_throttles_and_lost_answers(
+def test_opening_survives_throttling_and_lost_answers(
     engine: str, dynamodb_url: str, operation: str, trouble: str
 ) -> None:
     with dynamodb_proxy(dynamodb_url) as proxy:
@@ -189,7 +189,7 @@ SCATTERED = Query(
 )
 
 
-def test_whoever_follows_a_query_over_several_indexes_misses_nothing(
+def test_following_a_query_over_several_indexes_misses_nothing(
     table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A reader without a limit on its first read would miss a writer that took a low number and
@@ -238,10 +238,10 @@ def test_a_page_over_several_indexes_is_a_prefix_of_the_order(table: Table, limi
     found = [position for page in pages for position in page]
     assert found == positions(quick.read(SCATTERED).events)
     assert len(found) == 3
-    land(quick, told(Rebooted(), on=[seen(reader, SCATTERED)]))
+    land(quick, commit_of(Rebooted(), on=[boundary_of(reader, SCATTERED)]))
 
 
-def test_a_page_over_several_indexes_stays_one_while_others_write(table: Table) -> None:
+def test_a_page_over_several_indexes_is_consistent_while_others_write(table: Table) -> None:
     (reader, meddler), (writer, _) = table.open(), table.open()
     append(writer, OrderPlaced("o0", "c1"))
     meddler.plot(
@@ -313,12 +313,12 @@ def test_record_demand_checks_and_advances_its_exact_pair(engine: str, dynamodb_
 def test_a_commit_of_everything_is_one_transaction(table: Table) -> None:
     store, meddler = table.open()
     append(store, ProductAdded("p1"))
-    boundary = seen(store, PRODUCT)
+    boundary = boundary_of(store, PRODUCT)
     meddler.sent.clear()
 
     receipt = land(
         store,
-        told(
+        commit_of(
             ProductRenamed("p1"),
             OrderPlaced("o1", "c1"),
             on=[boundary],
@@ -334,27 +334,29 @@ def test_a_commit_of_everything_is_one_transaction(table: Table) -> None:
     assert [place.pk for place in places if place.sk == "FENCE"] == [
         index_partition(tag) for tag in ("customer_id:c1", "order_id:o1", "product_id:p1")
     ]
-    assert SCHEMA.cost(told(ProductRenamed("p1"), OrderPlaced("o1", "c1"))) == 7
+    assert SCHEMA.cost(commit_of(ProductRenamed("p1"), OrderPlaced("o1", "c1"))) == 7
 
 
 @pytest.mark.req("CB-11", "CB-12")
-def test_a_fence_that_is_only_consumed_rises_and_moves_nobody(table: Table) -> None:
+def test_a_fence_that_is_only_consumed_rises_and_conflicts_with_nothing(table: Table) -> None:
     store, _ = table.open()
     append(store, ProductAdded("p1"))
-    before, other = fence(table, "product_id:p1"), seen(store, PRODUCT)
+    before, other = fence(table, "product_id:p1"), boundary_of(store, PRODUCT)
 
-    receipt = land(store, told(Rebooted(), on=[seen(store, PRODUCT)]))
+    receipt = land(store, commit_of(Rebooted(), on=[boundary_of(store, PRODUCT)]))
 
     after = fence(table, "product_id:p1")
     assert after.item["high"] == receipt.first // SPAN > int(before.item["high"])
     assert {k: v for k, v in after.item.items() if k != "high"} == {
         k: v for k, v in before.item.items() if k != "high"
     }
-    land(store, told(ProductRenamed("p1"), on=[other]))  # what other readers read is still current
+    land(
+        store, commit_of(ProductRenamed("p1"), on=[other])
+    )  # what other readers read is still current
 
 
 @pytest.mark.req("CB-11")
-def test_a_fence_counts_and_places_each_type_by_itself(table: Table, store: DynamoStore) -> None:
+def test_a_fence_counts_each_type_separately(table: Table, store: DynamoStore) -> None:
     append(store, ProductAdded("p1"))
     last = append(store, PriceChanged("p1"), ProductRenamed("p1"), PriceChanged("p1"))
 
@@ -380,11 +382,11 @@ def test_every_read_is_strong_and_of_the_table_itself(table: Table) -> None:
 
     for query in (
         PRODUCT,
-        about(OrderPlaced, tags="customer_id:c1"),
-        about(DemandRecorded, tags=("product_id:p1", "order_id:o1")),
-        about(OrderPlaced, tags=("customer_id:c1", "product_id:p9"), contains=True),
+        query_of(OrderPlaced, tags="customer_id:c1"),
+        query_of(DemandRecorded, tags=("product_id:p1", "order_id:o1")),
+        query_of(OrderPlaced, tags=("customer_id:c1", "product_id:p9"), contains=True),
         Query((*PRODUCT.clauses, clause(OrderPlaced, tags="order_id:o1"))),
-        about(Rebooted),
+        query_of(Rebooted),
         ALL,
     ):
         store.read(query)
@@ -411,13 +413,15 @@ def test_every_read_is_strong_and_of_the_table_itself(table: Table) -> None:
 
 def test_compatible_commits_share_a_transaction_and_keep_their_order(table: Table) -> None:
     store, meddler = table.open()
-    boundary = seen(store, PRODUCT)
+    boundary = boundary_of(store, PRODUCT)
 
     answers = store.commit(
-        told(OrderPlaced("o1", "c1"), OrderPlaced("o2", "c1"), once=CommitKey("k", b"d", b"one")),
-        told(writes=[put(item("a"), row())]),
-        told(ProductAdded("p1"), on=[boundary]),
-        told(OrderPlaced("o3", "c1")),
+        commit_of(
+            OrderPlaced("o1", "c1"), OrderPlaced("o2", "c1"), once=CommitKey("k", b"d", b"one")
+        ),
+        commit_of(writes=[put(item("a"), row())]),
+        commit_of(ProductAdded("p1"), on=[boundary]),
+        commit_of(OrderPlaced("o3", "c1")),
     )
 
     assert len(meddler.sent) == 1
@@ -429,28 +433,34 @@ def test_compatible_commits_share_a_transaction_and_keep_their_order(table: Tabl
         receipts[3].first,
     ]
     assert stored(store, item("a")).version == receipts[1].first
-    customer = store.read(about(OrderPlaced, tags="customer_id:c1")).events
+    customer = store.read(query_of(OrderPlaced, tags="customer_id:c1")).events
     assert [event.position % SPAN for event in customer] == [0, 1, 4]
 
 
-def test_commits_that_touch_each_other_are_answered_as_one_after_the_other(table: Table) -> None:
+def test_overlapping_commits_in_a_pack_are_answered_in_sequence(table: Table) -> None:
     """In one transaction, each pair would be answered wrongly, or differently from the oracle."""
     oracle = MemoryStore(SCHEMA)
     store, meddler = table.open()
-    product = about(ProductAdded, tags="product_id:p1")
+    product = query_of(ProductAdded, tags="product_id:p1")
 
     def commits(of: DynamoStore | MemoryStore) -> tuple[Commit, ...]:
-        boundary = seen(of, product)
+        boundary = boundary_of(of, product)
         return (
-            told(ProductAdded("p1"), on=[boundary], once=CommitKey("k", b"d")),
-            told(ProductAdded("p1"), on=[boundary]),
-            told(ProductAdded("p1"), on=[boundary], once=CommitKey("k", b"d")),
-            told(Rebooted(), once=CommitKey("k", b"another")),
-            told(writes=[put(item("a"), row())]),
-            told(writes=[put(item("a"), row())]),
-            told(OrderPlaced("o1", "c1"), on=[seen(of, about(OrderPlaced, tags="order_id:o1"))]),
-            told(PriceChanged("p1"), on=[seen(of, about(PriceChanged, tags="product_id:p1"))]),
-            told(Rebooted(), on=[seen(of, about(tags="product_id:p1"))]),
+            commit_of(ProductAdded("p1"), on=[boundary], once=CommitKey("k", b"d")),
+            commit_of(ProductAdded("p1"), on=[boundary]),
+            commit_of(ProductAdded("p1"), on=[boundary], once=CommitKey("k", b"d")),
+            commit_of(Rebooted(), once=CommitKey("k", b"another")),
+            commit_of(writes=[put(item("a"), row())]),
+            commit_of(writes=[put(item("a"), row())]),
+            commit_of(
+                OrderPlaced("o1", "c1"),
+                on=[boundary_of(of, query_of(OrderPlaced, tags="order_id:o1"))],
+            ),
+            commit_of(
+                PriceChanged("p1"),
+                on=[boundary_of(of, query_of(PriceChanged, tags="product_id:p1"))],
+            ),
+            commit_of(Rebooted(), on=[boundary_of(of, query_of(tags="product_id:p1"))]),
         )
 
     ours, theirs = store.commit(*commits(store)), oracle.commit(*commits(oracle))
@@ -463,16 +473,16 @@ def test_commits_that_touch_each_other_are_answered_as_one_after_the_other(table
     assert len(meddler.sent) < len(ours)
 
 
-def test_a_conflict_in_a_pack_leaves_the_others_alone(table: Table) -> None:
+def test_a_conflict_in_a_pack_does_not_affect_the_other_commits(table: Table) -> None:
     store, meddler = table.open()
-    boundary = seen(store, PRODUCT)
+    boundary = boundary_of(store, PRODUCT)
     append(table.open()[0], ProductAdded("p1"))
     meddler.sent.clear()
 
     outcomes = store.commit(
-        told(OrderPlaced("o1", "c1")),
-        told(ProductRenamed("p1"), on=[boundary]),
-        told(OrderPlaced("o2", "c2")),
+        commit_of(OrderPlaced("o1", "c1")),
+        commit_of(ProductRenamed("p1"), on=[boundary]),
+        commit_of(OrderPlaced("o2", "c2")),
     )
 
     assert [type(outcome) for outcome in outcomes] == [Receipt, BoundaryMoved, Receipt]
@@ -480,9 +490,9 @@ def test_a_conflict_in_a_pack_leaves_the_others_alone(table: Table) -> None:
     assert len(whole_feed(store)) == 3
 
 
-def test_a_pack_takes_no_more_than_a_transaction_holds(table: Table) -> None:
+def test_a_pack_is_no_larger_than_a_transaction(table: Table) -> None:
     store, meddler = table.open()
-    commits = [told(OrderPlaced(f"o{n}", f"c{n}"), Rebooted()) for n in range(70)]
+    commits = [commit_of(OrderPlaced(f"o{n}", f"c{n}"), Rebooted()) for n in range(70)]
 
     answers = store.commit(*commits)
 
@@ -495,13 +505,13 @@ def test_a_pack_takes_no_more_than_a_transaction_holds(table: Table) -> None:
 # ── numbers ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_refused_commit_gives_its_number_back_at_once(table: Table) -> None:
+def test_a_refused_commit_returns_its_number_at_once(table: Table) -> None:
     store, _ = table.open()
-    boundary = seen(store, PRODUCT)
+    boundary = boundary_of(store, PRODUCT)
     append(table.open()[0], ProductAdded("p1"))
 
     with pytest.raises(BoundaryMoved):
-        land(store, told(ProductRenamed("p1"), on=[boundary]))
+        land(store, commit_of(ProductRenamed("p1"), on=[boundary]))
 
     number = int(table.transport().get([COUNTER])[COUNTER]["n"])
     assert table.transport().get([slot_place(number)])[slot_place(number)]["void"] == 1
@@ -511,12 +521,12 @@ def test_a_refused_commit_gives_its_number_back_at_once(table: Table) -> None:
 
 def test_a_doomed_commit_is_answered_without_a_number(table: Table) -> None:
     store, meddler = table.open()
-    boundary = seen(store, PRODUCT)
+    boundary = boundary_of(store, PRODUCT)
     newest = append(store, ProductAdded("p1"))
     meddler.calls.clear()
 
     with pytest.raises(BoundaryMoved) as refusal:
-        land(store, told(ProductRenamed("p1"), on=[boundary]))
+        land(store, commit_of(ProductRenamed("p1"), on=[boundary]))
 
     assert refusal.value.facts["position"] == newest.last
     assert meddler.calls == {"get": 1}
@@ -525,7 +535,7 @@ def test_a_doomed_commit_is_answered_without_a_number(table: Table) -> None:
 def test_an_idle_feed_costs_one_get(table: Table) -> None:
     store, meddler = table.open()
     last = append(store, Rebooted()).last
-    land(store, told(writes=[put(item("a"), row())]))  # a slot without an event
+    land(store, commit_of(writes=[put(item("a"), row())]))  # a slot without an event
     assert store.feed(after=last, limit=10).events == ()
     meddler.calls.clear()
 
@@ -536,8 +546,8 @@ def test_an_idle_feed_costs_one_get(table: Table) -> None:
     assert positions(store.feed(after=last, limit=10).events) == [newer.last]
 
 
-def test_a_cursor_inside_a_transaction_goes_on_inside_it(store: DynamoStore) -> None:
-    store.commit(*(told(*[Rebooted(str(n))] * 5) for n in range(3)))
+def test_a_cursor_inside_a_transaction_resumes_inside_it(store: DynamoStore) -> None:
+    store.commit(*(commit_of(*[Rebooted(str(n))] * 5) for n in range(3)))
     everything = positions(whole_feed(store))
 
     for start in range(len(everything)):
@@ -569,19 +579,19 @@ def large(type_: type[Struct], tags: tuple[str, ...], size: int = BODY_BYTES_MAX
 
 
 @pytest.mark.req("CB-25")
-def test_a_commit_as_large_as_can_be_spills_and_is_read_back_whole(store: DynamoStore) -> None:
+def test_the_largest_commit_spills_and_is_read_back_whole(store: DynamoStore) -> None:
     big = [large(LabelsGiven, (f"label_id:{n % 2}", "note_id:n1")) for n in range(13)]
     small = LabelsGiven("n1", ("0",))
 
-    receipt = land(store, told(*big, small, Announced("end")))
+    receipt = land(store, commit_of(*big, small, Announced("end")))
 
     feed = whole_feed(store)
     assert positions(feed) == list(range(receipt.first, receipt.last + 1))
     assert [event.body for event in feed[:13]] == [fact.body for fact in big]
-    assert store.read(about(LabelsGiven, tags="note_id:n1")).events == tuple(feed[:14])
-    zeros = store.read(about(LabelsGiven, tags="label_id:0")).events
+    assert store.read(query_of(LabelsGiven, tags="note_id:n1")).events == tuple(feed[:14])
+    zeros = store.read(query_of(LabelsGiven, tags="label_id:0")).events
     assert positions(zeros) == [*range(receipt.first, receipt.first + 13, 2), receipt.first + 13]
-    land(store, told(small, on=[seen(store, about(LabelsGiven, tags="note_id:n1"))]))
+    land(store, commit_of(small, on=[boundary_of(store, query_of(LabelsGiven, tags="note_id:n1"))]))
 
 
 @pytest.mark.parametrize("size", [2, 1_000, BODY_BYTES_MAX])
@@ -604,16 +614,16 @@ def test_a_slot_is_never_sent_in_more_parts_than_were_counted(
         assert len(slot_items(1, "0" * 32, [kept])) <= slots(sum(map(slot_bytes, commit.facts)))
 
 
-def test_what_no_transaction_can_hold_is_refused_before_it_is_sent(table: Table) -> None:
+def test_a_commit_too_large_for_a_transaction_is_refused_before_it_is_sent(table: Table) -> None:
     store, meddler = table.open()
     spilling = [large(Rebooted, ()) for _ in range(13)]
     rows = [put(item(str(n)), row()) for n in range(95)]
 
-    (answer,) = store.commit(told(*spilling, writes=rows))
+    (answer,) = store.commit(commit_of(*spilling, writes=rows))
 
     assert isinstance(answer, LimitExceeded)
     assert answer.facts["limit"] == "storage items of a commit"
-    (long,) = store.commit(told(writes=[put(item("a"), row(state="x" * 1_100))]))
+    (long,) = store.commit(commit_of(writes=[put(item("a"), row(state="x" * 1_100))]))
     assert isinstance(long, TidegateError)
     assert meddler.calls == {}
 
@@ -621,11 +631,11 @@ def test_what_no_transaction_can_hold_is_refused_before_it_is_sent(table: Table)
 # ── rows ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_absent_row_remembers_who_last_looked_and_is_swept_later(
+def test_an_absent_row_records_its_last_reader_and_is_removed_later(
     table: Table, store: DynamoStore
 ) -> None:
-    made = land(store, told(writes=[put(item("a"), row(state="new"))]))
-    gone = land(store, told(writes=[Delete(item("a"), made.first), Check(item("b"), 0)]))
+    made = land(store, commit_of(writes=[put(item("a"), row(state="new"))]))
+    gone = land(store, commit_of(writes=[Delete(item("a"), made.first), Check(item("b"), 0)]))
 
     found = table.transport().get([row_place(item("a")), row_place(item("b"))])
 
@@ -636,17 +646,17 @@ def test_an_absent_row_remembers_who_last_looked_and_is_swept_later(
         assert left["high"] == gone.first // SPAN
         assert int(left["expires"]) > T0.timestamp()
         assert {"version", "data"}.isdisjoint(left)
-    again = land(store, told(writes=[put(item("a"), row(state="old"), expect=0)]))
+    again = land(store, commit_of(writes=[put(item("a"), row(state="old"), expect=0)]))
     assert stored(store, item("a")).born == again.first > gone.first
     assert "expires" not in table.transport().get([row_place(item("a"))])[row_place(item("a"))]
 
 
-def test_a_row_that_changes_places_in_an_index_leaves_no_entry_behind(table: Table) -> None:
+def test_a_row_that_moves_in_an_index_leaves_no_old_entry(table: Table) -> None:
     store, meddler = table.open()
-    version = land(store, told(writes=[put(item("a"), row(state="s1", owner="o"))])).first
+    version = land(store, commit_of(writes=[put(item("a"), row(state="s1", owner="o"))])).first
     for state in ("s2", "s2", "s3"):
         write = put(item("a"), row(state=state, owner="o"), expect=version)
-        version = land(store, told(writes=[write])).first
+        version = land(store, commit_of(writes=[write])).first
 
     partitions = [f"entry#items#{index}" for index in ("by_state", "by_owner")]
     entries = [table.transport().query(pk).items for pk in partitions]
@@ -655,9 +665,9 @@ def test_a_row_that_changes_places_in_an_index_leaves_no_entry_behind(table: Tab
     assert [len(actions) for actions in meddler.sent] == [4, 6, 2, 6]
 
 
-def test_a_range_whose_rows_never_stand_still_is_unavailable_and_not_short(table: Table) -> None:
+def test_a_range_whose_rows_keep_changing_is_unavailable_and_not_short(table: Table) -> None:
     store, _ = table.open()
-    land(store, told(writes=[put(item("a"), row(state="s1"))]))
+    land(store, commit_of(writes=[put(item("a"), row(state="s1"))]))
     stray = ReplaceItem(entry_item(item("b"), "by_state", "s0"))  # as if its row kept changing
     table.transport().transact([stray], "token")
 
@@ -665,15 +675,15 @@ def test_a_range_whose_rows_never_stand_still_is_unavailable_and_not_short(table
         store.range("items", index="by_state", limit=10)
 
 
-def test_a_row_is_born_by_the_fact_that_its_write_names(store: DynamoStore) -> None:
+def test_a_new_row_carries_the_fact_that_its_write_names(store: DynamoStore) -> None:
     three = [Rebooted(str(number)) for number in range(3)]
-    made = land(store, told(*three, writes=[Put(item("a"), row(), 0, fact=2, born=1)]))
+    made = land(store, commit_of(*three, writes=[Put(item("a"), row(), 0, fact=2, born=1)]))
     assert stored(store, item("a")).born == made.first + 1
 
-    kept = land(store, told(*three, writes=[put(item("a"), row(), made.first + 2)]))
+    kept = land(store, commit_of(*three, writes=[put(item("a"), row(), made.first + 2)]))
     assert stored(store, item("a")).born == made.first + 1
 
-    anew = land(store, told(*three, writes=[Put(item("a"), row(), kept.first, 2, born=0)]))
+    anew = land(store, commit_of(*three, writes=[Put(item("a"), row(), kept.first, 2, born=0)]))
     assert (stored(store, item("a")).born, stored(store, item("a")).version) == (
         anew.first,
         anew.last,
@@ -700,11 +710,11 @@ class After(Struct, frozen=True):
 Before.__name__ = After.__name__ = "OrderMade"
 
 
-def test_a_type_whose_events_would_be_filed_otherwise_is_refused(table: Table) -> None:
+def test_a_type_whose_index_rule_changed_is_refused(table: Table) -> None:
     old, new = shop_of(Before), shop_of(After)
     table.open(new)[0].close()  # no event yet: the rule may change, and change back
     store, _ = table.open(old)
-    land(store, told(old.vocabulary.fact(Before("o1", "c1"))))
+    land(store, commit_of(old.vocabulary.fact(Before("o1", "c1"))))
 
     with pytest.raises(StoreRefused, match="OrderMade") as refusal:
         table.open(new)
@@ -713,7 +723,7 @@ def test_a_type_whose_events_would_be_filed_otherwise_is_refused(table: Table) -
     table.open(old)[0].close()
 
 
-def test_a_table_of_others_is_refused(engine: str, dynamodb_url: str) -> None:
+def test_a_table_of_another_application_is_refused(engine: str, dynamodb_url: str) -> None:
     table = fresh_table(dynamodb_url)
     client = table.transport()._client
     client.delete_table(TableName=table.name)
@@ -731,7 +741,7 @@ def test_a_table_of_others_is_refused(engine: str, dynamodb_url: str) -> None:
 def test_restore_replaces_rows_and_entries_in_batches(table: Table) -> None:
     store, meddler = table.open()
     for name in ("a", "b"):
-        land(store, told(writes=[put(item(name), row(state="old"))]))
+        land(store, commit_of(writes=[put(item(name), row(state="old"))]))
     kept = stored(store, item("b"))
     meddler.sent.clear()
     records = [type(kept)(item(f"r{n:03}"), n + 128, n + 128, row(state="new")) for n in range(120)]

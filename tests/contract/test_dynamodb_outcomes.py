@@ -25,7 +25,7 @@ from tests.contract.dynamodb_faults import (
     lose_answer,
     lose_request,
     refuse,
-    tell_only,
+    report_only,
     throttle,
 )
 from tests.contract.world import (
@@ -34,16 +34,16 @@ from tests.contract.world import (
     ProductAdded,
     ProductRenamed,
     Rebooted,
-    about,
     append,
+    boundary_of,
+    commit_of,
     item,
     land,
     positions,
     put,
+    query_of,
     row,
-    seen,
     stored,
-    told,
     whole_feed,
 )
 from tidegate.engines.dynamodb import DynamoStore, log
@@ -72,7 +72,7 @@ from tidegate.kernel.model import Check, Commit, CommitKey, Event, Receipt, Writ
 
 pytestmark = pytest.mark.parametrize("engine", ["dynamodb"])
 
-PRODUCT = about(ProductAdded, ProductRenamed, tags="product_id:p1")
+PRODUCT = query_of(ProductAdded, ProductRenamed, tags="product_id:p1")
 ONCE = CommitKey("request-1", b"digest", b"answer")
 FOREVER = 2_000
 
@@ -84,9 +84,9 @@ def table(engine: str, dynamodb_url: str) -> Table:
 
 def everything(store: DynamoStore) -> Commit:
     """Build a commit with an action of every role."""
-    return told(
+    return commit_of(
         ProductRenamed("p1"),
-        on=[seen(store, PRODUCT)],
+        on=[boundary_of(store, PRODUCT)],
         writes=[put(item("a"), row(state="new")), Check(item("b"), 0)],
         once=ONCE,
     )
@@ -101,7 +101,7 @@ def slot(table: Table, number: int) -> dict[str, Any]:
 
 @pytest.mark.req("CB-10")
 @pytest.mark.parametrize("code", sorted(CONTENDED))
-def test_f15_contention_at_any_action_is_waited_out(table: Table, code: str) -> None:
+def test_f15_retries_through_contention_at_any_action(table: Table, code: str) -> None:
     store, meddler = table.open()
     append(store, ProductAdded("p1"))
     land(store, everything(store))
@@ -111,7 +111,7 @@ def test_f15_contention_at_any_action_is_waited_out(table: Table, code: str) -> 
         version = stored(store, item("a")).version
         meddler.plot("transact", refuse(code, at, actions), refuse(code, at, actions))
         writes: list[Write] = [put(item("a"), row(state=str(at)), version), Check(item("b"), 0)]
-        commit = told(ProductRenamed("p1"), on=[seen(store, PRODUCT)], writes=writes)
+        commit = commit_of(ProductRenamed("p1"), on=[boundary_of(store, PRODUCT)], writes=writes)
         waited = table.time()
 
         land(store, commit)
@@ -122,7 +122,7 @@ def test_f15_contention_at_any_action_is_waited_out(table: Table, code: str) -> 
 
 def test_only_the_owners_of_a_contended_item_wait(table: Table) -> None:
     store, meddler = table.open()
-    orders = told(OrderPlaced("o1", "c1")), told(OrderPlaced("o2", "c2"))
+    orders = commit_of(OrderPlaced("o1", "c1")), commit_of(OrderPlaced("o2", "c2"))
     store.commit(*orders)
     (sent,) = meddler.sent
     places = [action.place for action in sent]
@@ -148,7 +148,7 @@ def test_a_throttled_request_is_sent_again_under_its_number(table: Table) -> Non
     meddler.plot("increment", throttle)
     meddler.plot("transact", throttle, throttle)
 
-    receipt = land(store, told(Rebooted(), once=ONCE))
+    receipt = land(store, commit_of(Rebooted(), once=ONCE))
 
     assert receipt.first == SPAN
     assert meddler.calls["increment"] == 2
@@ -160,7 +160,7 @@ def test_contention_without_end_is_unavailable_and_nothing_is_applied(table: Tab
     start = table.time()
 
     with pytest.raises(StoreUnavailable):
-        land(store, told(Rebooted(), once=ONCE))
+        land(store, commit_of(Rebooted(), once=ONCE))
 
     assert 10 <= table.time() - start < 11
     other, _ = table.open()
@@ -169,7 +169,7 @@ def test_contention_without_end_is_unavailable_and_nothing_is_applied(table: Tab
     assert "void" in slot(table, 1)  # and no other commit has to wait for its number
 
 
-def test_a_read_waits_out_throttling_and_gives_up_in_the_end(table: Table) -> None:
+def test_a_read_retries_through_throttling_and_gives_up_in_the_end(table: Table) -> None:
     store, meddler = table.open()
     append(store, ProductAdded("p1"))
     meddler.plot("query", throttle, lose_answer, lose_request)
@@ -182,21 +182,21 @@ def test_a_read_waits_out_throttling_and_gives_up_in_the_end(table: Table) -> No
         store.read(PRODUCT)
 
 
-def test_a_service_that_says_no_is_refused_by_name(table: Table) -> None:
+def test_a_refusal_by_the_service_is_reported_by_name(table: Table) -> None:
     store, meddler = table.open()
     meddler.plot("transact", refuse("AccessDenied", 0, 1))
 
-    (answer,) = store.commit(told(Rebooted()))
+    (answer,) = store.commit(commit_of(Rebooted()))
 
     assert isinstance(answer, StoreRefused)
     assert "AccessDenied" in answer.detail
-    land(store, told(Rebooted()))
+    land(store, commit_of(Rebooted()))
 
 
 # ── silence ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_settle_a_request_that_never_arrived_is_dead_and_sent_again(table: Table) -> None:
+def test_settling_finds_a_request_that_never_arrived_and_sends_it_again(table: Table) -> None:
     store, meddler = table.open()
     append(store, ProductAdded("p1"))
     meddler.plot("transact", lose_request)
@@ -209,7 +209,7 @@ def test_settle_a_request_that_never_arrived_is_dead_and_sent_again(table: Table
     assert len(whole_feed(store)) == 2
 
 
-def test_settle_a_request_whose_answer_was_lost_has_landed(table: Table) -> None:
+def test_settling_finds_that_a_request_with_a_lost_answer_committed(table: Table) -> None:
     store, meddler = table.open()
     append(store, ProductAdded("p1"))
     meddler.sent.clear()
@@ -222,23 +222,23 @@ def test_settle_a_request_whose_answer_was_lost_has_landed(table: Table) -> None
     assert len(whole_feed(store)) == 2
 
 
-def test_settle_a_slot_that_a_reader_closed_meanwhile_is_dead(table: Table) -> None:
+def test_settling_finds_that_a_reader_closed_the_slot(table: Table) -> None:
     store, meddler = table.open()
     meddler.plot("transact", lose_request)
     meddler.plot("put", first(lambda: table.transport().put_absent(void_slot(1))))
 
-    receipt = land(store, told(Rebooted(), once=ONCE))
+    receipt = land(store, commit_of(Rebooted(), once=ONCE))
 
     assert receipt.first == 2 * SPAN
     assert positions(whole_feed(store)) == [receipt.first]
 
 
-def test_settle_itself_survives_lost_answers_and_contention(table: Table) -> None:
+def test_settling_survives_lost_answers_and_contention(table: Table) -> None:
     store, meddler = table.open()
     meddler.plot("transact", lose_answer)
     meddler.plot("put", lose_request, throttle, lose_answer)
 
-    receipt = land(store, told(Rebooted(), once=ONCE))
+    receipt = land(store, commit_of(Rebooted(), once=ONCE))
 
     assert receipt.first == SPAN
     assert len(meddler.sent) == 1
@@ -251,7 +251,7 @@ def test_an_outcome_that_cannot_be_settled_is_unknown_and_found_by_its_key(
     store, meddler = table.open()
     meddler.plot("transact", fate)
     meddler.plot("put", *[lose_request] * FOREVER)
-    commit = told(Rebooted(), once=ONCE)
+    commit = commit_of(Rebooted(), once=ONCE)
 
     with pytest.raises(OutcomeUnknown):
         land(store, commit)
@@ -277,7 +277,7 @@ def test_without_settling_an_unkeyed_commit_would_happen_twice(
     monkeypatch.setattr(CommitAttempt, "_resolve_outcome", forget)
     meddler.plot("transact", lose_answer)
 
-    land(store, told(Rebooted()))
+    land(store, commit_of(Rebooted()))
 
     assert len(whole_feed(store)) == 2
 
@@ -285,17 +285,17 @@ def test_without_settling_an_unkeyed_commit_would_happen_twice(
 # ── refusals ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_number_below_a_fence_is_taken_anew_without_deciding_again(table: Table) -> None:
+def test_a_number_below_a_fence_is_replaced_without_deciding_again(table: Table) -> None:
     ours, meddler = table.open()
     append(ours, ProductAdded("p1"))
-    boundary = seen(ours, PRODUCT)
+    boundary = boundary_of(ours, PRODUCT)
     other, _ = table.open()
 
     def overtake() -> None:  # touches our fence under a higher number, and changes nothing on it
-        land(other, told(Rebooted("overtakes"), on=[seen(other, PRODUCT)]))
+        land(other, commit_of(Rebooted("overtakes"), on=[boundary_of(other, PRODUCT)]))
 
     meddler.plot("transact", first(overtake))
-    receipt = land(ours, told(ProductRenamed("p1"), on=[boundary]))
+    receipt = land(ours, commit_of(ProductRenamed("p1"), on=[boundary]))
 
     assert receipt.first == 4 * SPAN
     assert "void" in slot(table, 2)
@@ -317,7 +317,7 @@ def test_a_slow_writer_finds_its_slot_closed_and_takes_another(table: Table) -> 
         assert len(whole_feed(reader)) == 1
 
     meddler.plot("transact", first(stall))
-    receipt = land(ours, told(Rebooted("slow"), once=ONCE))
+    receipt = land(ours, commit_of(Rebooted("slow"), once=ONCE))
 
     assert "void" in slot(table, 1)
     assert receipt.first == 3 * SPAN
@@ -329,10 +329,10 @@ def test_a_refusal_whose_decisive_reason_is_missing_is_still_understood(
     table: Table, omit: str
 ) -> None:
     ours, meddler = table.open()
-    boundary, version = seen(ours, PRODUCT), 0
+    boundary, version = boundary_of(ours, PRODUCT), 0
     other, _ = table.open()
     newest = append(other, ProductAdded("p1"))
-    taken = land(other, told(writes=[put(item("a"), row())]))
+    taken = land(other, commit_of(writes=[put(item("a"), row())]))
 
     def without_items(send: Send) -> Any:
         try:
@@ -342,11 +342,11 @@ def test_a_refusal_whose_decisive_reason_is_missing_is_still_understood(
                 [CancellationReason(reason.code, {}) for reason in refusal.reasons]
             ) from None
 
-    plots = {"all": tell_only(), "the decisive one": tell_only(3), "its item": without_items}
+    plots = {"all": report_only(), "the decisive one": report_only(3), "its item": without_items}
     meddler.plot("transact", *[plots[omit]] * 5)
 
     writes = [put(item("a"), row(), version)]
-    (answer,) = ours.commit(told(ProductRenamed("p1"), on=[boundary], writes=writes))
+    (answer,) = ours.commit(commit_of(ProductRenamed("p1"), on=[boundary], writes=writes))
 
     if omit == "the decisive one":  # only one of two reasons is reported: it is a true one
         assert isinstance(answer, VersionConflict)
@@ -360,11 +360,11 @@ def test_a_refusal_that_cannot_be_explained_is_sent_again(table: Table) -> None:
     store, meddler = table.open()
     meddler.plot("transact", refuse("", 0, 0), refuse("TransactionConflict", 0, 1))
 
-    assert land(store, told(Rebooted())).first == SPAN
+    assert land(store, commit_of(Rebooted())).first == SPAN
 
 
 @pytest.mark.parametrize("looked_up", [True, False])
-def test_a_conflict_with_ones_own_earlier_copy_is_no_conflict(
+def test_a_conflict_with_an_earlier_copy_of_the_same_commit_is_not_reported(
     table: Table, monkeypatch: pytest.MonkeyPatch, looked_up: bool
 ) -> None:
     """The copy committed and its answer is lost. The second one conflicts, and the refusal does not
@@ -374,7 +374,7 @@ def test_a_conflict_with_ones_own_earlier_copy_is_no_conflict(
     append(ours, ProductAdded("p1"))
     commit = everything(ours)
     landed = land(table.open()[0], commit)
-    meddler.plot("transact", tell_only(1))  # the fence
+    meddler.plot("transact", report_only(1))  # the fence
     if not looked_up:
         monkeypatch.setattr(DynamoWriter, "replay", lambda self, commits: {})
 
@@ -385,7 +385,7 @@ def test_a_conflict_with_ones_own_earlier_copy_is_no_conflict(
         assert (answer.first, answer.replayed) == (landed.first, True)
     else:
         assert isinstance(answer, Conflict)
-    (mismatch,) = ours.commit(told(Rebooted(), once=CommitKey(ONCE.key, b"another")))
+    (mismatch,) = ours.commit(commit_of(Rebooted(), once=CommitKey(ONCE.key, b"another")))
     assert isinstance(mismatch, IdempotencyMismatch)
 
 
@@ -396,7 +396,7 @@ def test_a_number_taken_by_a_process_that_died_delays_the_feed_by_the_grace(tabl
     dying, meddler = table.open()
     meddler.plot("increment", die_after)
     with pytest.raises(Gone):
-        dying.commit(told(Rebooted("never")))
+        dying.commit(commit_of(Rebooted("never")))
     ours, _ = table.open()
     append(ours, ProductAdded("p1"))
 
@@ -409,21 +409,21 @@ def test_a_number_taken_by_a_process_that_died_delays_the_feed_by_the_grace(tabl
     assert slot(table, 1)["void"] == 1
 
 
-def test_a_read_of_the_whole_log_waits_for_holes_and_skips_none(table: Table) -> None:
+def test_a_read_of_the_whole_log_waits_for_holes_and_skips_no_fact(table: Table) -> None:
     dying, meddler = table.open()
     meddler.plot("increment", die_after)
     with pytest.raises(Gone):
-        dying.commit(told(Rebooted("never")))
+        dying.commit(commit_of(Rebooted("never")))
     ours, _ = table.open()
     append(ours, Rebooted("here"))
     start = table.time()
 
-    assert len(ours.read(about(Rebooted)).events) == 1
+    assert len(ours.read(query_of(Rebooted)).events) == 1
 
     assert table.time() - start >= 2.0
 
 
-def test_a_reader_without_the_right_to_write_waits_for_others(table: Table) -> None:
+def test_a_reader_without_write_permission_waits_for_others(table: Table) -> None:
     table.transport().increment(COUNTER, COUNT_ATTRIBUTE, {ERA: None})  # by a process that died
     reader, meddler = table.open()
     append(table.open()[0], Rebooted())
@@ -442,23 +442,23 @@ def test_a_reader_without_the_right_to_write_waits_for_others(table: Table) -> N
     assert len(whole_feed(reader)) == 1
 
 
-def test_a_hole_in_a_storm_of_conflicts_holds_the_feed_and_nobody_else(table: Table) -> None:
+def test_a_hole_during_many_conflicts_delays_only_the_feed(table: Table) -> None:
     stalled, meddler = table.open()
     stores = [table.open()[0] for _ in range(3)]
     outcomes: list[Any] = []
 
     def storm() -> None:
         for number in range(8):
-            boundaries = [seen(store, PRODUCT) for store in stores]
+            boundaries = [boundary_of(store, PRODUCT) for store in stores]
             for store, boundary in zip(stores, boundaries, strict=True):
                 fact = ProductRenamed("p1", str(number))
-                outcomes.extend(store.commit(told(fact, on=[boundary])))
+                outcomes.extend(store.commit(commit_of(fact, on=[boundary])))
         assert whole_feed(stores[0]) == []  # everything is above the stalled number
         table.time.sleep(2.1)
         assert len(whole_feed(stores[0])) == 8
 
     meddler.plot("transact", first(storm))
-    receipt = land(stalled, told(OrderPlaced("o1", "c1")))
+    receipt = land(stalled, commit_of(OrderPlaced("o1", "c1")))
 
     landed = [answer for answer in outcomes if isinstance(answer, Receipt)]
     assert len(landed) == 8
@@ -502,13 +502,13 @@ def test_eight_writers_that_stall_and_die_leave_every_feed_complete_and_in_order
 
         store = handle(meddle)
         for number in range(12):
-            query = about(OrderPlaced, tags=f"customer_id:c{chance.randrange(3)}")
+            query = query_of(OrderPlaced, tags=f"customer_id:c{chance.randrange(3)}")
             page = store.read(query)
             assert page.has_boundary
             customer = next(iter(query.clauses[0].tags)).partition(":")[2]
             fact = OrderPlaced(f"{writer}-{number}", customer, (), len(page.events))
             try:
-                (answer,) = store.commit(told(fact, on=[page.boundary]))
+                (answer,) = store.commit(commit_of(fact, on=[page.boundary]))
             except Gone:
                 store = handle(meddle)  # the next process
                 continue
@@ -531,7 +531,7 @@ def test_eight_writers_that_stall_and_die_leave_every_feed_complete_and_in_order
         finished.append(True)
         follower.result()
     reader = handle(lambda meddler: None)
-    feed = list(reader.read(about(OrderPlaced)).events)  # waits for what is still open
+    feed = list(reader.read(query_of(OrderPlaced)).events)  # waits for what is still open
 
     assert positions(feed) == sorted(receipt.first for receipt in acknowledged)
     assert followed == feed[: len(followed)]

@@ -73,7 +73,7 @@ def texts(table: Table) -> list[object]:
 # ── the register ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_at_the_end_of_its_lease_a_process_is_counted_no_more(engine: str) -> None:
+def test_a_process_is_not_counted_after_its_lease_ends(engine: str) -> None:
     register = Register().join("a", LATER, T0).join("b", LATER + SECOND, T0)
 
     with pytest.raises(StoreRefused, match="another process has the log open"):
@@ -95,7 +95,7 @@ def test_counts_no_more_processes_than_fit(engine: str) -> None:
 
 
 @pytest.mark.parametrize("lease", [0.0, -1.0, 3_600.1, float("nan")])
-def test_refuses_a_lease_that_nobody_could_renew(table: Table, lease: float) -> None:
+def test_refuses_a_lease_too_short_to_renew(table: Table, lease: float) -> None:
     with pytest.raises(InvalidInput, match="a lease lasts up to 3600 s"):
         Presence(table.transport(), RetryPace(), alone=False, lease=lease)
 
@@ -103,7 +103,7 @@ def test_refuses_a_lease_that_nobody_could_renew(table: Table, lease: float) -> 
 # ── eras ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_joining_and_leaving_begin_no_era_and_being_alone_begins_one(table: Table) -> None:
+def test_exclusive_access_begins_an_era_and_joining_and_leaving_do_not(table: Table) -> None:
     one, other = presence(table), presence(table)
     one.enter()
     other.enter()
@@ -119,7 +119,7 @@ def test_joining_and_leaving_begin_no_era_and_being_alone_begins_one(table: Tabl
     assert era(table) == 1
 
 
-def test_whoever_follows_one_who_was_alone_and_did_not_leave_begins_an_era(table: Table) -> None:
+def test_the_next_process_after_an_exclusive_one_that_died_begins_an_era(table: Table) -> None:
     gone = Presence(table.transport(), RetryPace(), alone=True, lease=0.001)
     gone.enter()
     assert era(table) == 1
@@ -131,7 +131,9 @@ def test_whoever_follows_one_who_was_alone_and_did_not_leave_begins_an_era(table
 
 
 @pytest.mark.parametrize("plot", [lose_answer, lose_request], ids=["answer", "request"])
-def test_is_alone_once_although_the_answer_was_lost(table: Table, plot: Plot) -> None:
+def test_exclusive_access_begins_one_era_although_the_answer_was_lost(
+    table: Table, plot: Plot
+) -> None:
     _, meddler = table.open()
     one = Presence(meddler, RetryPace(), alone=True, lease=30.0)
     meddler.plot("transact", plot)
@@ -157,7 +159,7 @@ def test_a_store_commits_in_the_era_in_which_it_was_opened(table: Table) -> None
     assert texts(table) == [Rebooted("before"), Rebooted("after")]
 
 
-def test_a_number_taken_in_an_earlier_era_lands_nothing(table: Table) -> None:
+def test_a_number_from_an_earlier_era_commits_nothing(table: Table) -> None:
     store, meddler = table.open()
 
     def while_it_stands_still(send: Send) -> None:
@@ -172,7 +174,7 @@ def test_a_number_taken_in_an_earlier_era_lands_nothing(table: Table) -> None:
     assert texts(table) == []
 
 
-def test_a_rebuild_folds_what_stands_behind_a_number_whose_writer_died(table: Table) -> None:
+def test_a_rebuild_folds_facts_after_a_number_whose_writer_died(table: Table) -> None:
     table.transport().increment(COUNTER, COUNT_ATTRIBUTE, {ERA: None})  # by a process that died
     assert isinstance(rebooted(table.open()[0], "behind"), Receipt)
     store, _ = table.open()

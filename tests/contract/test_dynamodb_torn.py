@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 
 from tests.contract.dynamodb_history import MIXED, ROWS_ONLY, Decision, chaos, handle
-from tests.contract.dynamodb_model import CALM, COMMON, Cast, TornTable, Weather
+from tests.contract.dynamodb_model import CALM, COMMON, Actors, TornTable, Weather
 from tests.contract.world import (
     OrderPlaced,
     ProductAdded,
     ProductRenamed,
-    about,
     append,
     clause,
+    commit_of,
     positions,
-    told,
+    query_of,
 )
 from tidegate.engines.dynamodb import DynamoStore
 from tidegate.engines.dynamodb.commit import CommitAttempt
@@ -44,15 +44,15 @@ from tidegate.kernel.model import Query, Receipt
 
 pytestmark = pytest.mark.parametrize("engine", ["dynamodb"])
 
-PRODUCT = about(ProductAdded, ProductRenamed, tags="product_id:p1")
+PRODUCT = query_of(ProductAdded, ProductRenamed, tags="product_id:p1")
 BOTH = Query((*PRODUCT.clauses, clause(OrderPlaced, tags="customer_id:c1")))
 
 
-class Curtain:
+class LaggingTable:
     """A table of which some items lag, until a reader waits."""
 
     def __init__(self) -> None:
-        self.table = TornTable(Cast(0))
+        self.table = TornTable(Actors(0))
         self.store = handle(self.table, CALM)
         self.waits = 0
 
@@ -80,9 +80,11 @@ class Curtain:
 
 @pytest.mark.req("CB-25")
 @pytest.mark.parametrize("query", [PRODUCT, BOTH], ids=["one index", "two indexes"])
-def test_whatever_of_a_transaction_shows_first_a_read_is_whole(engine: str, query: Query) -> None:
+def test_a_read_is_whole_whichever_part_of_a_transaction_appears_first(
+    engine: str, query: Query
+) -> None:
     """Entry before fence, fence before entry, and every other part of a transaction under way."""
-    curtain = Curtain()
+    curtain = LaggingTable()
     append(curtain.store, ProductAdded("p1"), OrderPlaced("o1", "c1"))
     before = curtain.picture()
     append(curtain.store, ProductRenamed("p1"), OrderPlaced("o2", "c1"))
@@ -105,8 +107,8 @@ def test_whatever_of_a_transaction_shows_first_a_read_is_whole(engine: str, quer
 
 
 @pytest.mark.req("CB-25")
-def test_a_count_short_by_one_is_read_again(engine: str) -> None:
-    curtain = Curtain()
+def test_an_index_that_is_one_entry_short_is_read_again(engine: str) -> None:
+    curtain = LaggingTable()
     receipts = [append(curtain.store, ProductRenamed("p1", str(n))) for n in range(4)]
     place = ItemKey(index_partition("product_id:p1"), f"{receipts[1].first:016}")
     reader = curtain.draw({}, [place])
@@ -119,7 +121,7 @@ def test_a_count_short_by_one_is_read_again(engine: str) -> None:
 
 def test_an_index_that_never_becomes_whole_is_unavailable_and_never_short(engine: str) -> None:
     """F10: missing items are never taken for the end."""
-    curtain = Curtain()
+    curtain = LaggingTable()
     receipt = append(curtain.store, ProductAdded("p1"))
     del curtain.table.items[ItemKey(index_partition("product_id:p1"), f"{receipt.first:016}")]
 
@@ -127,9 +129,9 @@ def test_an_index_that_never_becomes_whole_is_unavailable_and_never_short(engine
         handle(curtain.table, CALM).read(PRODUCT)
 
 
-def test_events_above_the_fence_are_left_for_the_next_read(engine: str) -> None:
+def test_events_above_the_fence_are_returned_by_the_next_read(engine: str) -> None:
     """F8, F11: an event that appears before its fence was raised belongs to no boundary yet."""
-    curtain = Curtain()
+    curtain = LaggingTable()
     first = append(curtain.store, ProductAdded("p1"))
     before = curtain.picture()
     second = append(curtain.store, ProductRenamed("p1"))
@@ -146,7 +148,7 @@ def test_events_above_the_fence_are_left_for_the_next_read(engine: str) -> None:
         "ProductRenamed": 0,
     }
     assert positions(late.events) == [second.last]
-    (refused,) = reader.commit(told(ProductRenamed("p1"), on=[early.boundary]))
+    (refused,) = reader.commit(commit_of(ProductRenamed("p1"), on=[early.boundary]))
     assert not isinstance(refused, Receipt)
 
 
@@ -264,7 +266,7 @@ SEEDS_MAX = 300
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_switched_off_is_found_by_the_checker(
+def test_the_checker_notices_a_rule_that_is_turned_off(
     engine: str, rule: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     off = RULES[rule]

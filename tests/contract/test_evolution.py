@@ -97,7 +97,7 @@ def feed(store: Store) -> tuple[Event, ...]:
     return store.feed(after=0, limit=100).events
 
 
-def test_reads_what_an_older_program_wrote_as_todays_facts(reopen: Open) -> None:
+def test_reads_facts_of_an_older_program_as_current_facts(reopen: Open) -> None:
     old = reopen(Schema(FIRST))
     land(old, HostSeen1("web", "10.0.0.1"), HostSeen1("db", "10.0.0.2"))
     stored = feed(old)
@@ -130,7 +130,7 @@ def test_guards_a_decision_of_a_new_program_against_old_and_new_facts(reopen: Op
     assert isinstance(second, BoundaryMoved)
 
 
-def test_an_older_program_meets_a_newer_schema_and_stops_there(reopen: Open) -> None:
+def test_an_older_program_stops_at_a_newer_schema(reopen: Open) -> None:
     land(reopen(Schema(SECOND)), HostSeen2("web", ("10.0.0.1",)))
 
     (event,) = feed(reopen(Schema(FIRST)))
@@ -139,7 +139,7 @@ def test_an_older_program_meets_a_newer_schema_and_stops_there(reopen: Open) -> 
         FIRST.value(event)
 
 
-def test_an_unknown_type_stops_values_and_folds_but_not_the_feed(reopen: Open) -> None:
+def test_an_unknown_type_stops_reads_and_folds_but_not_the_feed(reopen: Open) -> None:
     land(reopen(Schema(FIRST)), HostSeen1("web", "10.0.0.1"), HostRetired("db"))
     schema = Schema(WITHOUT_RETIRED, (HOSTS,))
     store = reopen(schema)
@@ -158,7 +158,7 @@ def test_an_unknown_type_stops_values_and_folds_but_not_the_feed(reopen: Open) -
         rebuild_changed(store, Folds(schema, (counted(number=1, step=1),)), T0)
 
 
-def test_returns_what_a_newer_program_wrote_where_every_type_is_asked_for(reopen: Open) -> None:
+def test_a_read_of_every_type_returns_facts_of_a_newer_program(reopen: Open) -> None:
     old = Schema(WITHOUT_RETIRED)
     land(reopen(old), HostSeen1("web", "10.0.0.1"))
     before = reopen(old).read(EVERYTHING_ABOUT_WEB).boundary
@@ -279,7 +279,7 @@ def test_a_fold_with_a_new_number_is_rebuilt_at_the_start(reopen: Open) -> None:
     assert rebuild_changed(reopen(schema), new, T0) == ()
 
 
-def test_a_log_that_begins_needs_no_rebuild_and_keeps_the_numbers_noted_first(
+def test_a_new_log_needs_no_rebuild_and_keeps_its_first_fold_numbers(
     reopen: Open,
 ) -> None:
     schema = Schema(FIRST, (HOSTS,))
@@ -293,7 +293,7 @@ def test_a_log_that_begins_needs_no_rebuild_and_keeps_the_numbers_noted_first(
     assert changed_folds(store, new) == new.folds
 
 
-def test_a_log_with_facts_and_no_numbers_does_not_begin(reopen: Open) -> None:
+def test_a_log_with_facts_and_no_fold_numbers_is_not_new(reopen: Open) -> None:
     schema = Schema(FIRST, (HOSTS,))
     store = reopen(schema)
     land(store, HostSeen1("web", "1"))
@@ -334,7 +334,7 @@ class Mortal:
         return self._store.commit(*commits)
 
 
-def test_a_rebuild_that_was_broken_off_is_made_again_as_a_whole(reopen: Open) -> None:
+def test_an_interrupted_rebuild_is_repeated_as_a_whole(reopen: Open) -> None:
     schema = Schema(FIRST, (HOSTS, SIGHTS))
     hosts = counted(number=1, step=1)
     folds = Folds(schema, (hosts, replace(hosts, collection=SIGHTS)))
@@ -351,7 +351,7 @@ def test_a_rebuild_that_was_broken_off_is_made_again_as_a_whole(reopen: Open) ->
     assert {found.key for found in differences(store, folds)} == {"sights/web", "sights/db"}
     assert changed_folds(store, folds) == folds.folds
     rebuild(store, folds, hosts)
-    assert changed_folds(store, folds) == folds.folds, "one of two was made anew"
+    assert changed_folds(store, folds) == folds.folds, "one of two was rebuilt"
     assert rebuild_changed(store, folds, T0) == ("hosts", "sights")
     assert changed_folds(store, folds) == ()
     assert differences(store, folds) == []
@@ -367,7 +367,7 @@ def of_two_numbers(reopen: Open) -> tuple[Schema, Store, Folds, Folds]:
     return schema, store, old, new
 
 
-def test_rows_that_were_all_made_anew_are_not_taken_for_those_of_an_older_program(
+def test_rows_that_were_all_rebuilt_do_not_count_as_an_older_programs(
     reopen: Open,
 ) -> None:
     schema, store, old, new = of_two_numbers(reopen)
@@ -379,7 +379,7 @@ def test_rows_that_were_all_made_anew_are_not_taken_for_those_of_an_older_progra
         changed_folds(reopen(schema), old)
 
 
-def test_a_rebuild_that_was_broken_off_before_it_noted_its_numbers_is_made_again(
+def test_a_rebuild_interrupted_before_it_stored_its_numbers_is_repeated(
     reopen: Open,
 ) -> None:
     schema, store, old, new = of_two_numbers(reopen)

@@ -150,7 +150,7 @@ def test_folds_every_event_once_and_in_order_before_it_decides(world: World) -> 
 
 
 @pytest.mark.req("CB-9")
-def test_decides_on_the_initial_state_where_nothing_happened(world: World) -> None:
+def test_decides_on_the_initial_state_when_there_are_no_facts(world: World) -> None:
     item, calls = traced(hand_pick)
 
     with pytest.raises(NotFound):
@@ -164,7 +164,7 @@ def test_decides_on_the_initial_state_where_nothing_happened(world: World) -> No
 
 
 @pytest.mark.req("CB-9", "CB-14")
-def test_folds_and_decides_anew_when_another_commit_came_between(world: World) -> None:
+def test_folds_and_decides_again_when_another_commit_intervenes(world: World) -> None:
     item, calls = traced(hand_pick)
     world.store.after_read.append(world.fell)
 
@@ -177,7 +177,7 @@ def test_folds_and_decides_anew_when_another_commit_came_between(world: World) -
 
 
 @pytest.mark.req("CB-14")
-def test_lands_once_at_its_third_attempt(world: World) -> None:
+def test_commits_once_at_its_third_attempt(world: World) -> None:
     item, calls = traced(hand_pick)
     world.store.after_read.extend([world.fell_and_plant] * (ATTEMPTS_MAX - 1))
 
@@ -189,7 +189,7 @@ def test_lands_once_at_its_third_attempt(world: World) -> None:
 
 
 @pytest.mark.req("CB-14")
-def test_gives_up_after_three_attempts_and_leaves_nothing(world: World) -> None:
+def test_gives_up_after_three_attempts_and_writes_nothing(world: World) -> None:
     item, calls = traced(hand_pick)
     world.store.after_read.extend([world.fell_and_plant] * (ATTEMPTS_MAX + 1))
 
@@ -220,7 +220,7 @@ def test_appends_nothing_for_an_empty_decision(world: World) -> None:
 
 
 @pytest.mark.req("CB-14")
-def test_decides_a_command_of_one_key_once(world: World) -> None:
+def test_decides_a_command_once_per_key(world: World) -> None:
     item, calls = traced(hand_pick)
     first = world.control.execute(item, PICK, key="k")
     before = world.events()

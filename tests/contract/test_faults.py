@@ -27,13 +27,13 @@ from tests.contract.world import (
     ProductAdded,
     ProductRenamed,
     Rebooted,
-    about,
     append,
+    boundary_of,
     clause,
+    commit_of,
     land,
     positions,
-    seen,
-    told,
+    query_of,
     values,
     whole_feed,
 )
@@ -42,24 +42,24 @@ from tidegate.kernel.model import COST_MAX, TAGS_MAX, Fact, Query, Receipt
 from tidegate.kernel.store import Store
 
 HOUR = timedelta(hours=1)
-PRODUCT = about(ProductAdded, ProductRenamed, tags="product_id:p1")
-CUSTOMER = about(OrderPlaced, tags="customer_id:c1")
+PRODUCT = query_of(ProductAdded, ProductRenamed, tags="product_id:p1")
+CUSTOMER = query_of(OrderPlaced, tags="customer_id:c1")
 
 
 def pair(product_id: str, order_id: str) -> Query:
     tags = (f"product_id:{product_id}", f"order_id:{order_id}")
-    return about(DemandRecorded, DemandRevoked, tags=tags)
+    return query_of(DemandRecorded, DemandRevoked, tags=tags)
 
 
 @pytest.mark.req("CB-15")
 def test_f01_a_slow_clock_loses_no_update(connect: Connect) -> None:
     ours, theirs = connect(), connect()
     append(ours, ProductAdded("p1"), at=T0 + HOUR)
-    boundary = seen(ours, PRODUCT)
+    boundary = boundary_of(ours, PRODUCT)
     append(theirs, ProductRenamed("p1", "theirs"), at=T0)  # earlier than what we have read
 
     with pytest.raises(BoundaryMoved):
-        land(ours, told(ProductRenamed("p1", "ours"), on=[boundary], at=T0 + 2 * HOUR))
+        land(ours, commit_of(ProductRenamed("p1", "ours"), on=[boundary], at=T0 + 2 * HOUR))
 
 
 @pytest.mark.req("CB-1", "CB-15")
@@ -68,7 +68,7 @@ def test_f02_a_writer_that_stalled_is_not_hidden_by_a_newer_event_elsewhere(
 ) -> None:
     ours, stalled, third = connect(), connect(), connect()
     query = Query((*PRODUCT.clauses, *CUSTOMER.clauses))
-    decided = told(ProductAdded("p1"), on=[seen(stalled, PRODUCT)], at=T0)
+    decided = commit_of(ProductAdded("p1"), on=[boundary_of(stalled, PRODUCT)], at=T0)
     append(third, OrderPlaced("o1", "c1"), at=T0 + HOUR)
     page = ours.read(query)
     assert len(page.events) == 1
@@ -76,7 +76,7 @@ def test_f02_a_writer_that_stalled_is_not_hidden_by_a_newer_event_elsewhere(
     land(stalled, decided)
 
     with pytest.raises(BoundaryMoved, match="product_id:p1"):
-        land(ours, told(OrderPlaced("o2", "c1"), on=[page.boundary], at=T0 + 2 * HOUR))
+        land(ours, commit_of(OrderPlaced("o2", "c1"), on=[page.boundary], at=T0 + 2 * HOUR))
 
 
 @pytest.mark.req("CB-11")
@@ -84,18 +84,18 @@ def test_f03_an_empty_model_guards_its_secondary_tags_too(connect: Connect) -> N
     ours, theirs = connect(), connect()
     own = clause(OrderPlaced, tags="order_id:o1")
     query = Query((own, clause(OrderPlaced, ProductAdded, tags="product_id:p1")))
-    boundary = seen(ours, query)
+    boundary = boundary_of(ours, query)
     append(theirs, ProductAdded("p1"))
 
     with pytest.raises(BoundaryMoved, match="product_id:p1"):
-        land(ours, told(OrderPlaced("o1", "c1", ("p1",)), on=[boundary]))
+        land(ours, commit_of(OrderPlaced("o1", "c1", ("p1",)), on=[boundary]))
 
 
 @pytest.mark.req("CB-11", "CB-13")
 def test_f04_a_second_pair_of_one_product_meets_no_conflict(store: Store) -> None:
-    land(store, told(DemandRecorded("p1", "o1"), on=[seen(store, pair("p1", "o1"))]))
+    land(store, commit_of(DemandRecorded("p1", "o1"), on=[boundary_of(store, pair("p1", "o1"))]))
 
-    land(store, told(DemandRecorded("p1", "o2"), on=[seen(store, pair("p1", "o2"))]))
+    land(store, commit_of(DemandRecorded("p1", "o2"), on=[boundary_of(store, pair("p1", "o2"))]))
 
     assert len(store.read(pair("p1", "o2")).events) == 1
 
@@ -106,36 +106,36 @@ def test_f05_a_pair_can_be_revisited_after_another_pair_was_written(store: Store
         append(store, DemandRecorded(product_id, order_id))
 
     for product_id, order_id in product(("p1", "p2"), ("o1", "o2")):
-        boundary = seen(store, pair(product_id, order_id))
-        land(store, told(DemandRevoked(product_id, order_id), on=[boundary]))
+        boundary = boundary_of(store, pair(product_id, order_id))
+        land(store, commit_of(DemandRevoked(product_id, order_id), on=[boundary]))
 
     assert len(store.read(pair("p1", "o1")).events) == 2
 
 
 @pytest.mark.req("CB-13")
 def test_f06_a_type_that_is_produced_but_not_read_never_blocks_its_next_use(store: Store) -> None:
-    reads = about(ProductAdded, tags="product_id:p1")
-    guard = about(PriceChanged, tags="product_id:p1")
+    reads = query_of(ProductAdded, tags="product_id:p1")
+    guard = query_of(PriceChanged, tags="product_id:p1")
 
     for cents in range(3):  # on an empty model, where the guard counts
-        land(store, told(PriceChanged("p1", cents), on=[seen(store, reads, guard)]))
+        land(store, commit_of(PriceChanged("p1", cents), on=[boundary_of(store, reads, guard)]))
     append(store, ProductAdded("p1"))
     for cents in range(3):  # and on one that is not empty
-        land(store, told(PriceChanged("p1", cents), on=[seen(store, reads, guard)]))
+        land(store, commit_of(PriceChanged("p1", cents), on=[boundary_of(store, reads, guard)]))
 
-    assert len(store.read(about(PriceChanged, tags="product_id:p1")).events) == 6
+    assert len(store.read(query_of(PriceChanged, tags="product_id:p1")).events) == 6
 
 
 @pytest.mark.req("CB-11", "CB-15")
 def test_f07_a_carrier_with_a_slow_clock_moves_its_tag_forwards(connect: Connect) -> None:
     ours, theirs = connect(), connect()
     append(ours, OrderPlaced("o1", "c1"), at=T0 + HOUR)
-    boundary = seen(ours, CUSTOMER)
+    boundary = boundary_of(ours, CUSTOMER)
     first = append(theirs, OrderPlaced("o2", "c1"), at=T0 - HOUR)  # carries the tag, reads nothing
     second = append(theirs, OrderPlaced("o3", "c1"), at=T0 - 2 * HOUR)
 
     with pytest.raises(BoundaryMoved) as refusal:
-        land(ours, told(OrderPlaced("o4", "c1"), on=[boundary]))
+        land(ours, commit_of(OrderPlaced("o4", "c1"), on=[boundary]))
     assert refusal.value.facts["position"] == second.last > first.last
 
 
@@ -163,11 +163,11 @@ def test_f09_a_tag_that_is_read_is_checked_although_nothing_written_carries_it(
     connect: Connect, writes: tuple[ProductAdded, ...]
 ) -> None:
     ours, theirs = connect(), connect()
-    boundary = seen(ours, CUSTOMER)
+    boundary = boundary_of(ours, CUSTOMER)
     append(theirs, OrderPlaced("o1", "c1"))
 
     with pytest.raises(BoundaryMoved, match="customer_id:c1"):
-        land(ours, told(*writes, on=[boundary]))
+        land(ours, commit_of(*writes, on=[boundary]))
 
 
 @pytest.mark.req("CB-25")
@@ -185,7 +185,7 @@ def test_f10_a_read_larger_than_any_page_of_a_database_is_whole(store: Store) ->
 
     assert [event.body for event in by_tag.events[:-1]] == [fact.body for fact in bulk]
     assert by_tag.has_boundary
-    assert len(store.read(about(OrderPlaced)).events) == 20
+    assert len(store.read(query_of(OrderPlaced)).events) == 20
     assert len(store.feed(after=0, limit=100).events) == 21
 
 
@@ -214,17 +214,18 @@ def test_f11_a_reader_that_asks_only_for_what_is_new_misses_nothing(
 def test_f12_each_element_of_a_cross_partition_list_finds_and_moves_its_tag(store: Store) -> None:
     labels = ("red", "green", "blue")
     boundaries = {
-        label: seen(store, about(LabelsGiven, tags=f"label_id:{label}")) for label in labels
+        label: boundary_of(store, query_of(LabelsGiven, tags=f"label_id:{label}"))
+        for label in labels
     }
-    untouched = seen(store, about(LabelsGiven, tags="label_id:black"))
+    untouched = boundary_of(store, query_of(LabelsGiven, tags="label_id:black"))
 
     append(store, LabelsGiven("n1", labels), LabelsGiven("n2", ("red",)))
 
     for label, found in zip(labels, (2, 1, 1), strict=True):
-        assert len(store.read(about(LabelsGiven, tags=f"label_id:{label}")).events) == found
+        assert len(store.read(query_of(LabelsGiven, tags=f"label_id:{label}")).events) == found
         with pytest.raises(BoundaryMoved, match=f"label_id:{label}"):
-            land(store, told(on=[boundaries[label]]))
-    land(store, told(on=[untouched]))
+            land(store, commit_of(on=[boundaries[label]]))
+    land(store, commit_of(on=[untouched]))
 
 
 @pytest.mark.req("CB-20")
@@ -233,27 +234,27 @@ def test_f13_sets_that_would_be_equal_when_joined_stay_apart(store: Store, glue:
     """Joined by the separator, both pairs read order_id:x…product_id:y…product_id:z."""
     wide = ("z", f"x{glue}product_id:y")
     narrow = (f"y{glue}product_id:z", "x")
-    boundary = seen(store, pair(*wide))
+    boundary = boundary_of(store, pair(*wide))
 
     append(store, DemandRecorded(*narrow))
 
     assert store.read(pair(*wide)).events == ()
-    land(store, told(DemandRecorded(*wide), on=[boundary]))
+    land(store, commit_of(DemandRecorded(*wide), on=[boundary]))
     assert values(store.read(pair(*wide)).events) == [DemandRecorded(*wide)]
     assert values(store.read(pair(*narrow)).events) == [DemandRecorded(*narrow)]
 
 
 @pytest.mark.req("CB-25")
-def test_f14_a_refusal_is_believed_only_while_its_read_still_holds(connect: Connect) -> None:
+def test_f14_a_refusal_counts_only_while_its_read_is_current(connect: Connect) -> None:
     ours, theirs = connect(), connect()
     page = ours.read(PRODUCT)
     assert page.events == ()  # "no such product", the answer would be
     assert page.has_boundary
-    land(ours, told(on=[page.boundary]))  # certified: nothing happened
+    land(ours, commit_of(on=[page.boundary]))  # certified: nothing happened
     append(theirs, ProductAdded("p1"))
 
     with pytest.raises(BoundaryMoved):
-        land(ours, told(on=[page.boundary]))
+        land(ours, commit_of(on=[page.boundary]))
     assert len(ours.read(PRODUCT).events) == 1
 
 
@@ -268,28 +269,30 @@ def test_f15_a_hot_tag_is_contended_but_loses_nothing(crowd: Crowd, store: Store
     assert len({receipt.last for receipt in receipts}) == 32
 
 
-def test_f16_many_tags_are_no_cliff(store: Store) -> None:
+def test_f16_a_commit_may_carry_many_tags(store: Store) -> None:
     labels = tuple(f"l{number:02}" for number in range(48))
     products = tuple(f"p{number:02}" for number in range(TAGS_MAX - 2))
     append(store, LabelsGiven("n1", labels))  # every tag an index: the log slot and 2 × 49 items
     append(store, OrderPlaced("o1", "c1", products))  # plain tags cost nothing
 
-    assert len(store.read(about(LabelsGiven, tags="label_id:l47")).events) == 1
-    assert len(store.read(about(tags="product_id:p61", contains=True)).events) == 1
-    assert len(store.read(about(LabelsGiven, Rebooted)).events) == 1
+    assert len(store.read(query_of(LabelsGiven, tags="label_id:l47")).events) == 1
+    assert len(store.read(query_of(tags="product_id:p61", contains=True)).events) == 1
+    assert len(store.read(query_of(LabelsGiven, Rebooted)).events) == 1
     with pytest.raises(LimitExceeded, match="storage items of a commit: found 101, allowed 100"):
-        SCHEMA.check(told(LabelsGiven("n2", (*labels, "l48"))), COST_MAX)
+        SCHEMA.check(commit_of(LabelsGiven("n2", (*labels, "l48"))), COST_MAX)
 
 
 @pytest.mark.req("CB-17")
-def test_f17_a_condition_on_a_type_alone_lets_one_of_eight_pass(crowd: Crowd, store: Store) -> None:
-    query = about(Announced)
+def test_f17_a_condition_on_a_type_alone_lets_one_of_eight_commit(
+    crowd: Crowd, store: Store
+) -> None:
+    query = query_of(Announced)
 
     def announce(handle: Store, number: int) -> bool:
         page = handle.read(query)
         if page.events or not page.has_boundary:
             return False
-        (outcome,) = handle.commit(told(Announced(str(number)), on=[page.boundary]))
+        (outcome,) = handle.commit(commit_of(Announced(str(number)), on=[page.boundary]))
         return isinstance(outcome, Receipt)
 
     assert crowd.in_threads(announce, 8).count(True) == 1
@@ -303,15 +306,15 @@ def test_f18_an_old_transaction_elsewhere_hides_nothing_from_a_decision(
     ours, theirs = connect(), connect()
     append(theirs, ProductAdded("p1"))
     with old_transaction(address):
-        stale = seen(ours, PRODUCT)
+        stale = boundary_of(ours, PRODUCT)
         moved = append(theirs, ProductRenamed("p1", "theirs"))
         with pytest.raises(BoundaryMoved):
-            land(ours, told(ProductRenamed("p1", "ours"), on=[stale]))
+            land(ours, commit_of(ProductRenamed("p1", "ours"), on=[stale]))
 
         again = ours.read(PRODUCT)  # the second attempt sees what refused the first
         assert positions(again.events)[-1] == moved.last
         assert again.has_boundary
-        land(ours, told(ProductRenamed("p1", "ours"), on=[again.boundary]))
+        land(ours, commit_of(ProductRenamed("p1", "ours"), on=[again.boundary]))
         assert len(whole_feed(ours)) == 3
 
 

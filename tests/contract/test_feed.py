@@ -10,14 +10,14 @@ from tests.contract.world import (
     ProductAdded,
     ProductRenamed,
     Rebooted,
-    about,
     append,
+    commit_of,
     item,
     land,
     positions,
     put,
+    query_of,
     row,
-    told,
     values,
     whole_feed,
 )
@@ -25,7 +25,7 @@ from tidegate.errors import UnfencedQuery
 from tidegate.kernel.model import ALL, Receipt
 from tidegate.kernel.store import Store
 
-PRODUCT = about(ProductAdded, ProductRenamed, tags="product_id:p1")
+PRODUCT = query_of(ProductAdded, ProductRenamed, tags="product_id:p1")
 
 
 def test_is_empty_before_the_first_event(store: Store) -> None:
@@ -58,7 +58,7 @@ def test_cuts_pages_at_the_limit(store: Store) -> None:
         assert whole_feed(store, limit=limit) == everything
 
 
-def test_goes_on_inside_of_a_commit(store: Store) -> None:
+def test_resumes_inside_a_commit(store: Store) -> None:
     append(store, Rebooted("before"))
     receipt = append(store, *(ProductAdded(f"p{number}") for number in range(9)))
     append(store, Rebooted("after"))
@@ -69,7 +69,7 @@ def test_goes_on_inside_of_a_commit(store: Store) -> None:
     assert len(store.feed(after=receipt.last - 1, limit=50).events) == 2
 
 
-def test_has_nothing_after_its_end_until_something_happens(store: Store) -> None:
+def test_is_empty_after_its_end_until_the_next_event(store: Store) -> None:
     last = append(store, Rebooted()).last
     assert store.feed(after=last, limit=5).events == ()
     assert store.feed(after=last + 10_000, limit=5).events == ()
@@ -79,19 +79,22 @@ def test_has_nothing_after_its_end_until_something_happens(store: Store) -> None
     assert values(store.feed(after=last, limit=5).events) == [ProductAdded("p1")]
 
 
-def test_passes_over_commits_that_have_no_facts(store: Store) -> None:
+def test_skips_commits_without_facts(store: Store) -> None:
     version = 0
     for number in range(4):
         append(store, Rebooted(str(number)))
-        version = land(store, told(writes=[put(item("a"), row(), expect=version)])).last
+        version = land(store, commit_of(writes=[put(item("a"), row(), expect=version)])).last
 
     assert values(whole_feed(store, limit=1)) == [Rebooted(str(number)) for number in range(4)]
     assert store.feed(after=version, limit=1).events == ()
 
 
-def test_passes_over_commits_that_were_refused(store: Store) -> None:
-    land(store, told(writes=[put(item("a"), row())]))
-    good, bad = told(Rebooted("good")), told(Rebooted("bad"), writes=[put(item("a"), row())])
+def test_skips_refused_commits(store: Store) -> None:
+    land(store, commit_of(writes=[put(item("a"), row())]))
+    good, bad = (
+        commit_of(Rebooted("good")),
+        commit_of(Rebooted("bad"), writes=[put(item("a"), row())]),
+    )
 
     outcomes = store.commit(good, bad, good, bad, good)
 
@@ -99,18 +102,18 @@ def test_passes_over_commits_that_were_refused(store: Store) -> None:
     assert values(whole_feed(store)) == [Rebooted("good")] * 3
 
 
-def test_gives_exactly_what_reads_give(store: Store) -> None:
+def test_returns_the_same_events_as_reads(store: Store) -> None:
     for number in range(3):
         append(store, OrderPlaced(f"o{number}", "c1", ("p1", "p2")), Rebooted("é 😀"))
 
     assert store.feed(after=0, limit=100).events == store.read(ALL).events
 
 
-def test_tells_the_head(connect: Connect, engine: str) -> None:
+def test_reports_the_head(connect: Connect, engine: str) -> None:
     ours, theirs = connect(), connect()
     assert ours.head() == 0
 
-    for commit in (told(Rebooted(), Rebooted()), told(writes=[put(item("a"), row())])):
+    for commit in (commit_of(Rebooted(), Rebooted()), commit_of(writes=[put(item("a"), row())])):
         last = land(theirs, commit).last
 
         head = ours.head()
@@ -120,15 +123,15 @@ def test_tells_the_head(connect: Connect, engine: str) -> None:
         assert ours.read(ALL, after=head).events == ()
 
 
-def test_a_page_that_cannot_be_guarded_says_so_when_its_boundary_is_used(store: Store) -> None:
+def test_using_the_boundary_of_an_unguarded_page_raises(store: Store) -> None:
     append(store, ProductAdded("p1"), ProductRenamed("p1"))
     whole = store.read(PRODUCT)
     cut = store.read(PRODUCT, limit=1)
     unfenced = store.read(ALL)
 
-    land(store, told(Rebooted(), on=[whole.boundary]))
+    land(store, commit_of(Rebooted(), on=[whole.boundary]))
     assert whole.has_boundary
     for page in (cut, unfenced, store.feed(after=0, limit=10)):
         assert not page.has_boundary
         with pytest.raises(UnfencedQuery, match="no boundary"):
-            land(store, told(Rebooted(), on=[page.boundary]))
+            land(store, commit_of(Rebooted(), on=[page.boundary]))

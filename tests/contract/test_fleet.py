@@ -141,7 +141,7 @@ def test_produces_every_event_of_the_seed_with_its_members(journey: InProcessFle
 
 
 @pytest.mark.req("RO-6", "RO-7", "RO-15")
-def test_writes_the_rows_that_effects_ask_for_in_the_commit_of_their_event(
+def test_writes_the_rows_of_an_effect_in_the_commit_of_its_event(
     journey: InProcessFleet,
 ) -> None:
     """The log is replayed, event by event, to see which effects each one had."""
@@ -162,7 +162,7 @@ def test_writes_the_rows_that_effects_ask_for_in_the_commit_of_their_event(
             for effect in effects:
                 if isinstance(effect, RolloutEffect):
                     seen.add(type(effect))
-                    _demand_row(commit, effect)
+                    _check_row(commit, effect)
 
     assert seen == {
         RecordRolloutTransition,
@@ -172,7 +172,7 @@ def test_writes_the_rows_that_effects_ask_for_in_the_commit_of_their_event(
     }
 
 
-def _demand_row(commit: Commit, effect: RolloutEffect) -> None:
+def _check_row(commit: Commit, effect: RolloutEffect) -> None:
     puts = {write.key: write for write in commit.writes if isinstance(write, Put)}
     match effect:
         case RecordRolloutTransition(rollout_id=rollout_id, to=to):
@@ -197,7 +197,7 @@ def _demand_row(commit: Commit, effect: RolloutEffect) -> None:
 
 
 @pytest.mark.req("RO-12", "RO-3")
-def test_goes_wave_by_wave_and_ends_when_the_last_host_is_through(journey: InProcessFleet) -> None:
+def test_proceeds_wave_by_wave_and_ends_when_the_last_host_is_done(journey: InProcessFleet) -> None:
     states = {
         id: [row.to.value for row in values(journey, RolloutTransitioned) if row.rollout_id == id]
         for id in (FIRST, SECOND, CORE, LONE)
@@ -235,7 +235,7 @@ def test_goes_wave_by_wave_and_ends_when_the_last_host_is_through(journey: InPro
 
 
 @pytest.mark.req("RO-4")
-def test_supersedes_before_it_opens_and_refuses_to_open_on_a_busy_channel(
+def test_supersedes_before_opening_and_refuses_to_open_on_a_busy_channel(
     journey: InProcessFleet,
 ) -> None:
     commits = [[fact.type for fact in commit.facts] for commit in journey.commits]
@@ -262,7 +262,7 @@ def test_supersedes_before_it_opens_and_refuses_to_open_on_a_busy_channel(
 
 
 @pytest.mark.req("RO-5", "RO-12")
-def test_prunes_what_is_over_and_keeps_its_row_readable(journey: InProcessFleet) -> None:
+def test_prunes_finished_rollouts_and_keeps_their_rows_readable(journey: InProcessFleet) -> None:
     """The journey itself requires that edges release on Terminal and on Superseded."""
     assert {
         id: journey.state(id).value for id in (FIRST, SECOND, CORE, LONE, AGAIN, CORE_NEXT)
@@ -285,7 +285,7 @@ def test_prunes_what_is_over_and_keeps_its_row_readable(journey: InProcessFleet)
 
 
 @pytest.mark.req("RO-9", "RO-22")
-def test_names_rollouts_by_channel_and_ref_the_same_on_every_machine(
+def test_derives_the_same_rollout_id_on_every_machine(
     journey: InProcessFleet,
 ) -> None:
     found = {
@@ -319,7 +319,7 @@ def test_names_rollouts_by_channel_and_ref_the_same_on_every_machine(
 
 
 @pytest.mark.req("RO-10", "RO-16")
-def test_quarantines_once_per_channel_and_closure_since_the_last_lift(
+def test_quarantines_once_per_channel_and_artifact_since_the_last_lift(
     journey: InProcessFleet,
 ) -> None:
     rolled_back = [e.position for e in journey.log() if e.type == "RollbackComplete"]
@@ -337,7 +337,9 @@ def test_quarantines_once_per_channel_and_closure_since_the_last_lift(
     with untouched(journey):
         refusal = refused(ClosureQuarantined, journey.promote, "edge", "web.2")
     assert (refusal.facts["channel"], refusal.facts["host_id"]) == ("edge", "e1")
-    assert journey.rollout(CORE_NEXT).target_closure == digest_of("web.2"), "it holds on edge alone"
+    assert journey.rollout(CORE_NEXT).target_closure == digest_of("web.2"), (
+        "it applies to edge alone"
+    )
 
 
 # ── one report, one commit ────────────────────────────────────────────────────────────────────────
@@ -383,7 +385,7 @@ def test_writes_report_probe_failure_and_record_then_state_change_and_rollout(
 
 
 @pytest.mark.req("RO-18")
-def test_clears_only_what_failed_and_only_with_a_name_and_a_reason(journey: InProcessFleet) -> None:
+def test_clears_only_failures_and_only_with_a_name_and_a_reason(journey: InProcessFleet) -> None:
     said = values(journey, OperatorClearance)
     assert [(one.rollout_id, one.mode.value, one.operator, one.reason) for one in said] == [
         (CORE, "waive", "user_1", "looked at it"),
@@ -402,7 +404,7 @@ def test_clears_only_what_failed_and_only_with_a_name_and_a_reason(journey: InPr
 
 
 @pytest.mark.req("RO-19")
-def test_takes_no_rollout_event_from_an_agent(journey: InProcessFleet) -> None:
+def test_refuses_rollout_events_from_an_agent(journey: InProcessFleet) -> None:
     with untouched(journey):
         for kind in EVENTS:
             event = values(journey, kind)[0]

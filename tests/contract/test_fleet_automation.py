@@ -109,7 +109,9 @@ def act(fleet: InProcessFleet) -> list[str]:
     return fleet.control_plane.act()
 
 
-def told(fleet: InProcessFleet, channel: str = PROD, action: str = "auto_promote") -> Automation:
+def automation_of(
+    fleet: InProcessFleet, channel: str = PROD, action: str = "auto_promote"
+) -> Automation:
     found = fleet.control_plane.automation.show(fleet.channel(channel))
     (automation,) = (item for item in found if item.action == action)
     return automation
@@ -135,13 +137,13 @@ def newest(fleet: InProcessFleet, kind: str) -> Event:
 # ── automatic promotion ───────────────────────────────────────────────────────────────────────────
 
 
-def test_takes_a_release_once_it_succeeded_before_and_says_by_what(fleet: InProcessFleet) -> None:
+def test_promotes_a_release_that_succeeded_before_and_names_the_rule(fleet: InProcessFleet) -> None:
     pipeline(fleet)
     opened = fleet.promote(DEV, "web.1")
     before = act(fleet)
     finish(fleet, opened)
 
-    assert told(fleet).release_id == "web.1"
+    assert automation_of(fleet).release_id == "web.1"
     assert (before, act(fleet), act(fleet)) == ([], ["prod@web.1"], [])
 
     rollout = fleet.rollout("prod@web.1")
@@ -156,7 +158,7 @@ def test_takes_a_release_once_it_succeeded_before_and_says_by_what(fleet: InProc
     finish(fleet, "prod@web.1")
 
 
-def test_takes_the_highest_of_several_and_nothing_below_the_pin(fleet: InProcessFleet) -> None:
+def test_promotes_the_highest_of_several_and_nothing_below_the_pin(fleet: InProcessFleet) -> None:
     pipeline(fleet)
     for release in ("web.1", "web.3", "web.2"):
         good(fleet, DEV, release)
@@ -164,18 +166,18 @@ def test_takes_the_highest_of_several_and_nothing_below_the_pin(fleet: InProcess
     assert act(fleet) == ["prod@web.3"]
     finish(fleet, "prod@web.3")
     assert act(fleet) == []
-    assert told(fleet).sentence == (
+    assert automation_of(fleet).sentence == (
         "Auto-promotion on prod waits: no release above web.3 succeeded before it"
     )
 
 
-def test_every_edge_must_let_it_through(fleet: InProcessFleet) -> None:
+def test_every_edge_must_be_open(fleet: InProcessFleet) -> None:
     fleet.create("qa", selector="channel=qa")
     fleet.enroll("q1", channel="qa")
     pipeline(fleet, ChannelEdge(DEV), ChannelEdge("qa"))
     good(fleet, DEV, "web.1")
     assert act(fleet) == []
-    assert "web.1 was never rolled out on qa" in told(fleet).sentence
+    assert "web.1 was never rolled out on qa" in automation_of(fleet).sentence
 
     opened = fleet.promote("qa", "web.1")
     fleet.dispatch()
@@ -185,13 +187,13 @@ def test_every_edge_must_let_it_through(fleet: InProcessFleet) -> None:
     assert fleet.rollout("prod@web.1").opened_reason.endswith("succeeded on dev and qa")
 
 
-def test_waits_for_the_soak_of_the_edge_and_takes_what_soaked_before(
+def test_waits_for_the_soak_of_the_edge_and_promotes_a_release_that_soaked_before(
     fleet: InProcessFleet,
 ) -> None:
     pipeline(fleet, ChannelEdge(DEV, soak_seconds=600))
     good(fleet, DEV, "web.1")
     assert act(fleet) == []
-    until = told(fleet).until
+    until = automation_of(fleet).until
     assert until is not None
     assert until > fleet.clock()
     fleet.wait(600)
@@ -210,7 +212,7 @@ def test_never_supersedes_an_open_rollout(fleet: InProcessFleet) -> None:
     good(fleet, DEV, "web.2")
 
     assert act(fleet) == []
-    assert told(fleet).sentence == "Auto-promotion on prod waits until prod@web.1 ends"
+    assert automation_of(fleet).sentence == "Auto-promotion on prod waits until prod@web.1 ends"
     finish(fleet, "prod@web.1")
     assert act(fleet) == ["prod@web.2"]
 
@@ -234,7 +236,7 @@ def _aborted(fleet: InProcessFleet) -> str:
 @pytest.mark.parametrize(
     "ended", [_failed, _stopped, _aborted], ids=["failed", "stopped", "aborted"]
 )
-def test_stays_off_after_a_bad_end_until_a_person_promotes(
+def test_stays_off_after_a_failed_rollout_until_a_person_promotes(
     fleet: InProcessFleet, ended: Any
 ) -> None:
     pipeline(fleet)
@@ -245,7 +247,7 @@ def test_stays_off_after_a_bad_end_until_a_person_promotes(
 
     assert act(fleet) == []
     sentence = f"Auto-promotion on prod is off since {why}; it starts again with {WORD}"
-    assert told(fleet).sentence == sentence
+    assert automation_of(fleet).sentence == sentence
     state = fleet.control_plane.fleet_reader.state(["prod@web.1"], fleet.clock())
     waits = {wait.code: wait for wait in explain(state, "prod@web.1").waits}
     assert waits["auto-promote"].sentence == sentence
@@ -260,7 +262,7 @@ def _relabel(fleet: InProcessFleet, host_id: str, **labels: str) -> None:
     fleet.execute(label_host, LabelHost(host_id=host_id, labels=labels, operator="user_1"))
 
 
-def test_waits_while_host_edges_contradict_the_waves_and_says_why(fleet: InProcessFleet) -> None:
+def test_waits_while_host_edges_contradict_the_waves_and_reports_why(fleet: InProcessFleet) -> None:
     """A person moved the first host into a later wave. The channel waits; other channels are not
     affected.
     """
@@ -273,15 +275,15 @@ def test_waits_while_host_edges_contradict_the_waves_and_says_why(fleet: InProce
     good(fleet, DEV, "web.1")
 
     assert act(fleet) == []
-    assert told(fleet).release_id is None
-    assert told(fleet).sentence.startswith("Auto-promotion on prod waits: ")
-    assert "p2, in wave 1, waits for p1, in wave 2" in told(fleet).sentence
+    assert automation_of(fleet).release_id is None
+    assert automation_of(fleet).sentence.startswith("Auto-promotion on prod waits: ")
+    assert "p2, in wave 1, waits for p1, in wave 2" in automation_of(fleet).sentence
 
     _relabel(fleet, "p1", channel=PROD, tier="early")
     assert act(fleet) == ["prod@web.1"]
 
 
-def test_waits_while_a_host_is_under_too_many_budgets_and_says_why(fleet: InProcessFleet) -> None:
+def test_waits_while_a_host_has_too_many_budgets_and_reports_why(fleet: InProcessFleet) -> None:
     pipeline(fleet)
     for number in range(BUDGETS_OF_HOST_MAX + 1):
         fleet.execute(
@@ -296,10 +298,10 @@ def test_waits_while_a_host_is_under_too_many_budgets_and_says_why(fleet: InProc
     good(fleet, DEV, "web.1")
 
     assert act(fleet) == []
-    assert "budgets of one host" in told(fleet).sentence
+    assert "budgets of one host" in automation_of(fleet).sentence
 
 
-def test_stays_off_after_a_rollback_even_if_that_succeeds(fleet: InProcessFleet) -> None:
+def test_stays_off_after_a_rollback_even_a_successful_one(fleet: InProcessFleet) -> None:
     pipeline(fleet)
     for release in ("web.1", "web.2"):
         good(fleet, DEV, release)
@@ -309,10 +311,10 @@ def test_stays_off_after_a_rollback_even_if_that_succeeds(fleet: InProcessFleet)
     good(fleet, DEV, "web.3")
 
     assert act(fleet) == []
-    assert "is off since prod was rolled back from web.2" in told(fleet).sentence
+    assert "is off since prod was rolled back from web.2" in automation_of(fleet).sentence
 
 
-def test_never_takes_a_release_that_the_channel_left_or_quarantined(
+def test_never_promotes_a_release_that_the_channel_rolled_back_or_quarantined(
     fleet: InProcessFleet,
 ) -> None:
     pipeline(fleet)
@@ -326,13 +328,16 @@ def test_never_takes_a_release_that_the_channel_left_or_quarantined(
     edit(fleet, PROD, edges=AFTER_DEV, auto_promote=True)
 
     assert act(fleet) == []
-    assert told(fleet).sentence == "Auto-promotion on prod waits: web.3 is quarantined on prod"
+    assert (
+        automation_of(fleet).sentence
+        == "Auto-promotion on prod waits: web.3 is quarantined on prod"
+    )
     fleet.lift(broken)
     assert act(fleet) == []
-    assert "web.3 failed on prod before" in told(fleet).sentence
+    assert "web.3 failed on prod before" in automation_of(fleet).sentence
 
 
-def test_never_takes_a_release_that_was_withdrawn(fleet: InProcessFleet) -> None:
+def test_never_promotes_a_withdrawn_release(fleet: InProcessFleet) -> None:
     pipeline(fleet)
     for number in (5, 1, 2, 3, 4):  # the newest successful releases there cannot be withdrawn
         good(fleet, DEV, f"web.{number}")
@@ -340,15 +345,15 @@ def test_never_takes_a_release_that_was_withdrawn(fleet: InProcessFleet) -> None
 
     assert act(fleet) == ["prod@web.4"]
     finish(fleet, "prod@web.4")
-    assert told(fleet).sentence == "Auto-promotion on prod waits: web.5 was withdrawn"
+    assert automation_of(fleet).sentence == "Auto-promotion on prod waits: web.5 was withdrawn"
 
 
-def test_a_hold_stops_it_and_a_freeze_stops_only_its_orders(fleet: InProcessFleet) -> None:
+def test_a_hold_stops_promotion_and_a_freeze_stops_only_orders(fleet: InProcessFleet) -> None:
     pipeline(fleet)
     good(fleet, DEV, "web.1")
     fleet.execute(hold_channel, HoldChannel(channel=PROD, operator="user_1", reason="audit"))
     assert act(fleet) == []
-    assert told(fleet).sentence.endswith("prod is held by user_1: audit")
+    assert automation_of(fleet).sentence.endswith("prod is held by user_1: audit")
     fleet.execute(unhold_channel, UnholdChannel(channel=PROD, operator="user_1", reason="done"))
     fleet.execute(start_freeze, StartFreeze(freeze_id="xmas", operator="user_1", reason="snow"))
 
@@ -372,7 +377,10 @@ def test_a_protected_channel_gets_a_request_instead_and_only_one(fleet: InProces
         *("channel.promote", "user_1", RequestState.WAITING),
     )
     assert request.command["release_id"] == "web.1"
-    assert told(fleet).sentence == f"Auto-promotion on prod waits for request {request.request_id}"
+    assert (
+        automation_of(fleet).sentence
+        == f"Auto-promotion on prod waits for request {request.request_id}"
+    )
 
     fleet.execute(
         reject_request,
@@ -380,23 +388,23 @@ def test_a_protected_channel_gets_a_request_instead_and_only_one(fleet: InProces
     )
     assert act(fleet) == []
     assert len(fleet.store.range(REQUESTS.name, limit=10)) == 1, "it does not ask again"
-    assert f"request {request.request_id} for web.1 is rejected" in told(fleet).sentence
+    assert f"request {request.request_id} for web.1 is rejected" in automation_of(fleet).sentence
     assert fleet.row(request_key(request.request_id), ChannelRequest).ended_by == "user_2"
 
 
-def test_acts_only_while_who_switched_it_on_may(fleet: InProcessFleet) -> None:
+def test_acts_only_while_the_person_who_turned_it_on_has_permission(fleet: InProcessFleet) -> None:
     pipeline(fleet)
     good(fleet, DEV, "web.1")
     may = Principal("user_1", "policy", (Grant(Role.RELEASE_MANAGER),))
     fleet.control_plane.automation._principals = lambda id: Principal(id, "policy", ())
 
     assert act(fleet) == []
-    assert "who switched it on may not do this any more" in told(fleet).sentence
+    assert "who switched it on may not do this any more" in automation_of(fleet).sentence
     fleet.control_plane.automation._principals = lambda id: may
     assert act(fleet) == ["prod@web.1"]
 
 
-def test_who_switched_it_on_stays_until_it_is_switched_off(fleet: InProcessFleet) -> None:
+def test_remembers_who_turned_it_on_until_it_is_turned_off(fleet: InProcessFleet) -> None:
     pipeline(fleet)
     edit(fleet, PROD, by="user_2", ack_seconds=100)
     assert fleet.channel(PROD).auto_promote_by == "user_1"
@@ -406,14 +414,14 @@ def test_who_switched_it_on_stays_until_it_is_switched_off(fleet: InProcessFleet
     assert fleet.channel(PROD).auto_promote_by == "user_2"
 
 
-def test_needs_an_edge_that_asks_for_success(fleet: InProcessFleet) -> None:
+def test_requires_an_edge_that_requires_success(fleet: InProcessFleet) -> None:
     fleet.create(DEV)
     for edges in ((), (ChannelEdge(DEV, EdgeRequires.IDLE),)):
         with pytest.raises(MalformedPolicy, match="auto_promote needs an edge that asks for"):
             fleet.create(PROD, edges=edges, auto_promote=True)
 
 
-def test_does_nothing_if_the_channel_moved_between_the_look_and_the_commit(
+def test_does_nothing_if_the_channel_changed_between_the_read_and_the_commit(
     fleet: InProcessFleet,
 ) -> None:
     pipeline(fleet)
@@ -463,19 +471,19 @@ def succeed(fleet: InProcessFleet, rollout_id: str) -> None:
     assert fleet.tally(rollout_id).outcome is Outcome.SUCCEEDED
 
 
-def test_goes_back_by_itself_when_a_rollout_stops_on_all_hosts_in_one_wave(
+def test_rolls_back_all_hosts_in_one_wave_when_a_rollout_stops(
     fleet: InProcessFleet,
 ) -> None:
     returning(fleet)
     opened = fleet.promote(PROD, "web.2")
     fleet.dispatch()
     fleet.fail(opened, "p1")
-    assert act(fleet) == [], "it is not Reverted yet: its host is still going back"
+    assert act(fleet) == [], "it is not Reverted yet: its host is still rolling back"
     state = fleet.control_plane.fleet_reader.state([opened], fleet.clock())
     assert "Auto-rollback on prod goes back by itself" in explain(state, opened).waits[0].sentence
     fleet.revert(opened, "p1")
 
-    assert told(fleet, action="auto_rollback").release_id == "web.1"
+    assert automation_of(fleet, action="auto_rollback").release_id == "web.1"
     assert (act(fleet), act(fleet)) == (["prod@web.1~2"], [])
     tally, rollout = fleet.tally("prod@web.1~2"), fleet.rollout("prod@web.1~2")
     assert (rollout.automatic, rollout.opened_by) == (PolicyAction.AUTO_ROLLBACK, "user_1")
@@ -492,7 +500,7 @@ def test_goes_back_by_itself_when_a_rollout_stops_on_all_hosts_in_one_wave(
     assert fleet.dispatch().ordered == 3
 
 
-def test_goes_back_from_failed_as_well(fleet: InProcessFleet) -> None:
+def test_rolls_back_from_failed_as_well(fleet: InProcessFleet) -> None:
     returning(fleet, on_failure=OnFailure.HALT)
     opened = fleet.promote(PROD, "web.2")
     fleet.dispatch()
@@ -509,7 +517,7 @@ def stop(fleet: InProcessFleet, rollout_id: str, host_id: str = "p1") -> None:
         fleet.revert(rollout_id, host_id)
 
 
-def test_never_goes_back_from_a_rollback(fleet: InProcessFleet) -> None:
+def test_never_rolls_back_a_rollback(fleet: InProcessFleet) -> None:
     returning(fleet)
     succeed(fleet, fleet.promote(PROD, "web.2"))
     stop(fleet, fleet.promote(PROD, "web.3"))
@@ -517,12 +525,12 @@ def test_never_goes_back_from_a_rollback(fleet: InProcessFleet) -> None:
     stop(fleet, "prod@web.2~2")
 
     assert act(fleet) == []
-    assert told(fleet, action="auto_rollback").sentence == (
+    assert automation_of(fleet, action="auto_rollback").sentence == (
         "Auto-rollback on prod does not act on a rollback"
     )
 
 
-def test_goes_back_once_for_a_release(fleet: InProcessFleet) -> None:
+def test_rolls_back_once_per_release(fleet: InProcessFleet) -> None:
     returning(fleet)
     first = fleet.promote(PROD, "web.2")
     stop(fleet, first)
@@ -535,14 +543,14 @@ def test_goes_back_once_for_a_release(fleet: InProcessFleet) -> None:
 
     assert act(fleet) == []
     assert "web.2 was rolled back by itself before" in (
-        told(fleet, action="auto_rollback").sentence
+        automation_of(fleet, action="auto_rollback").sentence
     )
     fleet.clear(again, Clearance.ABANDON)
     stop(fleet, fleet.promote(PROD, "web.3"))
-    assert act(fleet) == ["prod@web.1~3"], "another release has its own turn"
+    assert act(fleet) == ["prod@web.1~3"], "another release is rolled back by itself"
 
 
-def test_counts_for_rollouts_that_open_after_it_was_switched_on_and_off_counts_at_once(
+def test_turning_it_on_affects_later_rollouts_and_turning_it_off_takes_effect_at_once(
     fleet: InProcessFleet,
 ) -> None:
     returning(fleet, auto_rollback=False)
@@ -560,7 +568,7 @@ def test_counts_for_rollouts_that_open_after_it_was_switched_on_and_off_counts_a
     assert act(fleet) == ["prod@web.1~2"]
 
 
-def test_skips_what_is_quarantined_and_says_if_nothing_is_left(fleet: InProcessFleet) -> None:
+def test_skips_quarantined_releases_and_reports_if_none_remains(fleet: InProcessFleet) -> None:
     fleet.create(PROD, auto_rollback=True)
     fleet.enroll("p1", channel=PROD)
     fleet.offer("web.1", "web.2")
@@ -568,7 +576,7 @@ def test_skips_what_is_quarantined_and_says_if_nothing_is_left(fleet: InProcessF
     stop(fleet, opened)
 
     assert act(fleet) == []
-    assert told(fleet, action="auto_rollback").sentence == (
+    assert automation_of(fleet, action="auto_rollback").sentence == (
         "Auto-rollback on prod finds nothing to go back to"
     )
 
@@ -583,7 +591,7 @@ def test_a_freeze_holds_its_orders(fleet: InProcessFleet) -> None:
     assert fleet.tally("prod@web.1~2").overrides == ()
 
 
-def test_does_not_roll_back_what_a_person_took_on_meanwhile(fleet: InProcessFleet) -> None:
+def test_does_not_roll_back_what_a_person_handled_meanwhile(fleet: InProcessFleet) -> None:
     returning(fleet)
     opened = fleet.promote(PROD, "web.2")
     stop(fleet, opened)
@@ -594,7 +602,9 @@ def test_does_not_roll_back_what_a_person_took_on_meanwhile(fleet: InProcessFlee
     assert fleet.channel(PROD).newest_rollout_id == opened
 
 
-def test_an_edge_says_that_the_channel_before_went_back_by_itself(fleet: InProcessFleet) -> None:
+def test_an_edge_reports_that_the_previous_channel_rolled_back_by_itself(
+    fleet: InProcessFleet,
+) -> None:
     returning(fleet)
     fleet.create("next", edges=(ChannelEdge(PROD),))
     fleet.enroll("n1", channel="next")

@@ -80,7 +80,7 @@ def test_d03_the_dispatcher_sends_nothing_more_after_a_failure(fleet: InProcessF
 
 
 @pytest.mark.req("RO-10")
-def test_d04_the_dispatcher_loads_what_is_quarantined_also_after_a_restart(
+def test_d04_the_dispatcher_loads_quarantines_after_a_restart(
     fleet: InProcessFleet,
 ) -> None:
     fleet.bound("*", 1)
@@ -103,7 +103,7 @@ def test_d04_the_dispatcher_loads_what_is_quarantined_also_after_a_restart(
 
 
 @pytest.mark.req("RO-12")
-def test_d09_orders_that_nobody_fetched_yet_hold_their_slots_from_pass_to_pass(
+def test_d09_unfetched_orders_hold_their_slots_from_pass_to_pass(
     fleet: InProcessFleet,
 ) -> None:
     fleet.bound("*", 2)
@@ -119,7 +119,7 @@ def test_d09_orders_that_nobody_fetched_yet_hold_their_slots_from_pass_to_pass(
 
 
 @pytest.mark.req("RO-7", "RO-14")
-def test_d10_every_view_of_a_rollout_comes_back_from_the_log(fleet: InProcessFleet) -> None:
+def test_d10_every_view_of_a_rollout_can_be_rebuilt_from_the_log(fleet: InProcessFleet) -> None:
     rollout_id = under_way(fleet, CANARY, REST)
     fleet.dispatch()
     fleet.ack("e1")
@@ -146,7 +146,7 @@ def test_d10_every_view_of_a_rollout_comes_back_from_the_log(fleet: InProcessFle
 
 
 @pytest.mark.req("RO-11")
-def test_d11_a_report_is_answered_when_others_can_read_it_and_a_refused_one_is_told_so(
+def test_d11_a_report_is_answered_once_others_can_read_it_and_a_refusal_is_reported(
     fleet: InProcessFleet, fleet_stores: FleetStores
 ) -> None:
     rollout_id = under_way(fleet)
@@ -200,7 +200,7 @@ def test_d15_no_order_of_a_superseded_rollout_is_handed_out(fleet: InProcessFlee
     assert busy(fleet, first) == []
 
 
-def test_d16_passes_over_a_fleet_that_waits_leave_the_log_as_it_is(
+def test_d16_passes_over_a_waiting_fleet_do_not_change_the_log(
     fleet: InProcessFleet,
 ) -> None:
     fleet.bound("*", 1)
@@ -246,7 +246,7 @@ def test_d20_a_rollout_follows_the_plan_that_it_opened_with(fleet: InProcessFlee
 
 
 @pytest.mark.parametrize("came", [("e3", "e1", "e4", "e2"), ("e4", "e3", "e2", "e1")])
-def test_d21_the_order_in_which_hosts_came_decides_nothing(
+def test_d21_the_order_in_which_hosts_enrolled_decides_nothing(
     fleet: InProcessFleet, came: tuple[str, ...]
 ) -> None:
     fleet.bound("*", 2)
@@ -263,7 +263,7 @@ def test_d21_the_order_in_which_hosts_came_decides_nothing(
 
 
 @pytest.mark.req("RO-12")
-def test_d24_a_wave_that_names_hosts_of_another_channel_settles_without_them(
+def test_d24_a_wave_that_names_hosts_of_another_channel_completes_without_them(
     fleet: InProcessFleet,
 ) -> None:
     fleet.create("core")
@@ -279,7 +279,7 @@ def test_d24_a_wave_that_names_hosts_of_another_channel_settles_without_them(
     assert [host.state for host in fleet.hosts(rollout_id)] == [HostState.CONVERGED] * 2
 
 
-def test_d14_the_channel_comes_back_to_a_release_that_it_had(fleet: InProcessFleet) -> None:
+def test_d14_a_channel_can_return_to_an_earlier_release(fleet: InProcessFleet) -> None:
     first = under_way(fleet, hosts=1)
     fleet.dispatch()
     fleet.reach(first, "e1")
@@ -297,7 +297,7 @@ def test_d14_the_channel_comes_back_to_a_release_that_it_had(fleet: InProcessFle
 
 
 @pytest.mark.req("RO-7")
-def test_explain_says_what_the_message_says_about_the_probe_that_failed(
+def test_explain_and_the_notification_describe_a_failed_probe_alike(
     fleet: InProcessFleet,
 ) -> None:
     rollout_id = under_way(fleet, CANARY, REST)

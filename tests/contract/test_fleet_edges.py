@@ -129,7 +129,7 @@ def test_rolling_dev_back_from_a_release_shuts_prod_for_it(fleet: InProcessFleet
 
 
 @pytest.mark.req("OP-2")
-def test_a_release_that_is_rolling_out_on_dev_waits_for_its_success(
+def test_a_release_that_is_rolling_out_on_dev_must_succeed_first(
     fleet: InProcessFleet,
 ) -> None:
     pipeline(fleet)
@@ -143,7 +143,7 @@ def test_a_release_that_is_rolling_out_on_dev_waits_for_its_success(
 
 
 @pytest.mark.req("OP-2")
-def test_a_release_that_stopped_on_dev_and_was_tried_again_goes_once_it_succeeded(
+def test_a_release_that_stopped_on_dev_may_follow_once_a_retry_succeeded(
     fleet: InProcessFleet,
 ) -> None:
     pipeline(fleet)
@@ -187,7 +187,7 @@ def test_a_release_that_no_host_of_dev_ran_is_held(fleet: InProcessFleet) -> Non
 
 
 @pytest.mark.req("OP-2")
-def test_trying_an_older_release_on_dev_says_nothing_against_the_newer_one(
+def test_trying_an_older_release_on_dev_does_not_count_against_the_newer_one(
     fleet: InProcessFleet,
 ) -> None:
     pipeline(fleet)
@@ -219,7 +219,7 @@ def test_a_quarantine_on_dev_shuts_prod_until_it_is_lifted(fleet: InProcessFleet
 
 
 @pytest.mark.req("OP-2")
-def test_a_soak_opens_by_itself_and_says_when(fleet: InProcessFleet) -> None:
+def test_a_soak_ends_by_itself_and_reports_when(fleet: InProcessFleet) -> None:
     pipeline(fleet, soak_seconds=3_600)
     succeed(fleet, "dev", "web.1", "d1")
     began = fleet.clock()
@@ -238,7 +238,7 @@ def test_a_soak_opens_by_itself_and_says_when(fleet: InProcessFleet) -> None:
 
 
 @pytest.mark.req("OP-2")
-def test_a_release_that_dev_left_before_it_had_soaked_stays_shut(fleet: InProcessFleet) -> None:
+def test_a_release_that_dev_replaced_before_its_soak_ended_is_held(fleet: InProcessFleet) -> None:
     pipeline(fleet, soak_seconds=3_600)
     succeed(fleet, "dev", "web.1", "d1")
     fleet.wait(300)
@@ -255,7 +255,7 @@ def test_a_release_that_dev_left_before_it_had_soaked_stays_shut(fleet: InProces
 
 
 @pytest.mark.req("OP-2")
-def test_going_back_to_what_succeeded_on_prod_waits_for_no_edge(fleet: InProcessFleet) -> None:
+def test_rolling_back_to_a_success_on_prod_waits_for_no_edge(fleet: InProcessFleet) -> None:
     pipeline(fleet)
     for release in ("web.1", "web.2"):
         succeed(fleet, "dev", release, "d1")
@@ -273,7 +273,9 @@ def test_going_back_to_what_succeeded_on_prod_waits_for_no_edge(fleet: InProcess
 
 
 @pytest.mark.req("OP-2", "OP-4")
-def test_does_not_go_back_to_what_never_succeeded_on_prod(fleet: InProcessFleet) -> None:
+def test_does_not_roll_back_to_a_release_that_never_succeeded_on_prod(
+    fleet: InProcessFleet,
+) -> None:
     """Otherwise a release that never ran on dev would reach prod by a promotion and a rollback."""
     pipeline(fleet)
     fleet.promote("prod", "web.1")
@@ -284,7 +286,7 @@ def test_does_not_go_back_to_what_never_succeeded_on_prod(fleet: InProcessFleet)
 
 
 @pytest.mark.req("OP-2", "RO-5")
-def test_an_idle_edge_asks_for_order_alone(fleet: InProcessFleet) -> None:
+def test_an_idle_edge_requires_only_the_order(fleet: InProcessFleet) -> None:
     pipeline(fleet, require=EdgeRequires.IDLE)
     fleet.promote("prod", "web.1")
     stopped = fail(fleet, "dev", "web.2", "d1")
@@ -295,7 +297,7 @@ def test_an_idle_edge_asks_for_order_alone(fleet: InProcessFleet) -> None:
 
 
 @pytest.mark.req("OP-1")
-def test_every_end_is_said_right_behind_the_transition_that_ended_it(
+def test_the_outcome_is_recorded_right_after_the_transition_that_ended_the_rollout(
     fleet: InProcessFleet,
 ) -> None:
     pipeline(fleet)
@@ -309,7 +311,7 @@ def test_every_end_is_said_right_behind_the_transition_that_ended_it(
     assert fleet.tally("dev@web.2").outcome is Outcome.ROLLED_BACK
 
 
-def test_promotes_again_what_no_host_ran(fleet: InProcessFleet) -> None:
+def test_promotes_a_release_again_that_no_host_ran(fleet: InProcessFleet) -> None:
     """Otherwise prod could never get the only release that exists, once dev had no host for it."""
     fleet.create("dev")
     fleet.create("prod", edges=(ChannelEdge("dev"),))
@@ -355,7 +357,7 @@ def test_an_edge_that_shuts_stops_an_order_that_was_not_acknowledged(fleet: InPr
 
 
 @pytest.mark.req("OP-2")
-def test_holds_a_late_host_while_its_release_has_lost_its_standing_on_dev(
+def test_holds_a_late_host_while_its_release_no_longer_counts_as_a_success_on_dev(
     fleet: InProcessFleet,
 ) -> None:
     pipeline(fleet)

@@ -40,7 +40,7 @@ def two_channels(fleet: InProcessFleet) -> tuple[str, str]:
 
 @pytest.mark.req("RO-12")
 @pytest.mark.parametrize("thorough", [False, True])
-def test_leaves_a_rollout_out_whose_plan_is_malformed_and_orders_the_others(
+def test_skips_a_rollout_whose_plan_is_malformed_and_orders_the_others(
     fleet_stores: FleetStores, thorough: bool
 ) -> None:
     blobs = Swapped()
@@ -76,7 +76,7 @@ def retire(fleet: InProcessFleet, host_id: str) -> None:
 
 
 @pytest.mark.req("RO-12")
-def test_promotes_on_after_a_host_that_an_edge_names_was_retired(fleet_stores: FleetStores) -> None:
+def test_promotes_after_a_host_named_by_an_edge_was_retired(fleet_stores: FleetStores) -> None:
     fleet = InProcessFleet(fleet_stores.open())
     fleet.enroll("e1", "e2", "e3", channel="edge")
     edges = (HostEdge("e1", "e2"), HostEdge("e2", "e3"))
@@ -115,7 +115,7 @@ def test_promotes_on_after_a_host_that_an_edge_names_was_retired(fleet_stores: F
 
 
 @pytest.mark.req("RO-12")
-def test_plans_nothing_by_an_edge_to_what_was_never_a_host(fleet_stores: FleetStores) -> None:
+def test_ignores_an_edge_to_a_host_that_never_existed(fleet_stores: FleetStores) -> None:
     fleet = InProcessFleet(fleet_stores.open())
     fleet.enroll("e1", channel="edge")
     fleet.create("edge", host_edges=(HostEdge("e1", "e9"),))

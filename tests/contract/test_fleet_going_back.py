@@ -101,7 +101,7 @@ def check_replay(fleet: InProcessFleet) -> None:
 
 
 @pytest.mark.req("OP-4")
-def test_goes_back_from_a_release_that_is_still_running(fleet: InProcessFleet) -> None:
+def test_rolls_back_from_a_release_that_is_still_rolling_out(fleet: InProcessFleet) -> None:
     begin(fleet)
     good(fleet, "web.2")
     good(fleet, "web.3")
@@ -112,7 +112,7 @@ def test_goes_back_from_a_release_that_is_still_running(fleet: InProcessFleet) -
 
 
 @pytest.mark.req("OP-4")
-def test_goes_past_two_bad_releases(fleet: InProcessFleet) -> None:
+def test_skips_two_bad_releases(fleet: InProcessFleet) -> None:
     """The release pinned before is bad as well, so the newest success is older."""
     begin(fleet)
     good(fleet, "web.2")
@@ -123,7 +123,7 @@ def test_goes_past_two_bad_releases(fleet: InProcessFleet) -> None:
 
 
 @pytest.mark.req("OP-4")
-def test_twice_in_a_row_goes_further_back(fleet: InProcessFleet) -> None:
+def test_two_rollbacks_in_a_row_reach_an_older_release(fleet: InProcessFleet) -> None:
     """web.4 succeeded and was found bad later: no rollback returns to it."""
     begin(fleet)
     for release in ("web.2", "web.3", "web.4"):
@@ -150,7 +150,7 @@ def test_does_not_wait_for_the_first_rollback_to_end(fleet: InProcessFleet) -> N
 
 
 @pytest.mark.req("OP-4")
-def test_goes_back_to_what_a_rollback_went_to_before(fleet: InProcessFleet) -> None:
+def test_rolls_back_to_the_target_of_an_earlier_rollback(fleet: InProcessFleet) -> None:
     begin(fleet)
     for release in ("web.2", "web.3", "web.4"):
         good(fleet, release)
@@ -161,7 +161,7 @@ def test_goes_back_to_what_a_rollback_went_to_before(fleet: InProcessFleet) -> N
 
 
 @pytest.mark.req("OP-4")
-def test_goes_back_to_a_release_whose_deletion_is_proposed(fleet: InProcessFleet) -> None:
+def test_rolls_back_to_a_release_whose_deletion_is_proposed(fleet: InProcessFleet) -> None:
     begin(fleet)
     fleet.execute(offer_release, ending("web.2", "DeletionProposed"))
     good(fleet, "web.2")
@@ -171,7 +171,7 @@ def test_goes_back_to_a_release_whose_deletion_is_proposed(fleet: InProcessFleet
 
 
 @pytest.mark.req("OP-4")
-def test_a_success_makes_a_release_that_was_left_a_rung_again(fleet: InProcessFleet) -> None:
+def test_a_later_success_makes_a_rolled_back_release_available_again(fleet: InProcessFleet) -> None:
     begin(fleet)
     good(fleet, "web.2")
     good(fleet, "web.3")
@@ -186,7 +186,7 @@ def test_a_success_makes_a_release_that_was_left_a_rung_again(fleet: InProcessFl
 
 
 @pytest.mark.req("OP-4")
-def test_says_why_there_is_nothing_to_go_back_to(fleet: InProcessFleet) -> None:
+def test_explains_why_there_is_nothing_to_roll_back_to(fleet: InProcessFleet) -> None:
     begin(fleet)
     with pytest.raises(NothingToGoBackTo, match="no release has succeeded there"):
         roll_back(fleet)
@@ -214,7 +214,7 @@ def quarantine(fleet: InProcessFleet, release: str) -> None:
 
 
 @pytest.mark.req("OP-4")
-def test_skips_what_is_quarantined_and_what_was_deleted(fleet: InProcessFleet) -> None:
+def test_skips_quarantined_and_deleted_releases(fleet: InProcessFleet) -> None:
     begin(fleet)
     for release in ("web.1", "web.2", "web.3", "web.4", "web.5"):
         good(fleet, release)
@@ -235,7 +235,9 @@ def ending(release: str, lifecycle: str) -> OfferRelease:
 
 @pytest.mark.req("OP-5")
 @pytest.mark.parametrize("lifecycle", ["DeletionProposed", "Deleted"])
-def test_protects_what_it_would_roll_back_to(fleet: InProcessFleet, lifecycle: str) -> None:
+def test_protects_the_releases_that_it_could_roll_back_to(
+    fleet: InProcessFleet, lifecycle: str
+) -> None:
     begin(fleet)
     for release in ("web.1", "web.2", "web.3", "web.4", "web.5"):
         good(fleet, release)
@@ -264,7 +266,7 @@ def control_that_waits(fleet: InProcessFleet, meanwhile: Callable[[], object]) -
 
 @pytest.mark.req("OP-5")
 @pytest.mark.parametrize("lifecycle", ["DeletionProposed", "Deleted"])
-def test_a_promotion_that_lands_before_the_end_of_its_release_commits_wins(
+def test_a_promotion_that_commits_before_the_end_of_its_release_wins(
     fleet: InProcessFleet, lifecycle: str
 ) -> None:
     """The first decision to end the release found that no channel wanted it; the commit checks
@@ -284,7 +286,7 @@ def test_a_promotion_that_lands_before_the_end_of_its_release_commits_wins(
 
 
 @pytest.mark.req("OP-5")
-def test_does_not_protect_a_release_that_was_left(fleet: InProcessFleet) -> None:
+def test_does_not_protect_a_release_that_was_rolled_back(fleet: InProcessFleet) -> None:
     begin(fleet)
     good(fleet, "web.1")
     good(fleet, "web.2")
@@ -295,7 +297,7 @@ def test_does_not_protect_a_release_that_was_left(fleet: InProcessFleet) -> None
 
 
 @pytest.mark.req("OP-5")
-def test_a_retired_channel_frees_its_pin_and_its_rungs(fleet: InProcessFleet) -> None:
+def test_a_retired_channel_protects_no_release(fleet: InProcessFleet) -> None:
     begin(fleet)
     good(fleet, "web.1")
     good(fleet, "web.2")
@@ -311,7 +313,7 @@ def test_a_retired_channel_frees_its_pin_and_its_rungs(fleet: InProcessFleet) ->
 
 
 @pytest.mark.req("OP-4")
-def test_takes_any_success_that_is_named(fleet: InProcessFleet) -> None:
+def test_rolls_back_to_any_named_success(fleet: InProcessFleet) -> None:
     begin(fleet)
     for release in ("web.1", "web.2", "web.3"):
         good(fleet, release)
@@ -327,7 +329,7 @@ def test_takes_any_success_that_is_named(fleet: InProcessFleet) -> None:
 
 
 @pytest.mark.req("OP-4")
-def test_a_host_that_fails_on_the_way_back_stays_and_quarantines_nothing(
+def test_a_host_that_fails_during_a_rollback_stays_and_quarantines_nothing(
     fleet: InProcessFleet,
 ) -> None:
     """Otherwise it would return to the release that the operator rolls back from."""
@@ -348,7 +350,7 @@ def test_a_host_that_fails_on_the_way_back_stays_and_quarantines_nothing(
 
 
 @pytest.mark.req("OP-4", "OP-2")
-def test_waits_for_no_edge_and_says_bad_of_what_it_leaves(fleet: InProcessFleet) -> None:
+def test_waits_for_no_edge_and_marks_the_old_release_bad(fleet: InProcessFleet) -> None:
     fleet.create("dev")
     begin(fleet)
     good(fleet, "web.2")
@@ -390,7 +392,7 @@ def test_waits_for_the_end_of_a_freeze(fleet: InProcessFleet) -> None:
     assert fleet.dispatch().ordered == 0
 
 
-def test_keeps_twenty_rungs(fleet: InProcessFleet) -> None:
+def test_keeps_twenty_earlier_releases(fleet: InProcessFleet) -> None:
     begin(fleet)
     releases = [f"web.{number}" for number in range(1, 23)]
     fleet.offer(*releases)

@@ -93,7 +93,7 @@ def test_reaches_all_hosts_at_once_in_spite_of_a_freeze_and_a_hold(fleet: InProc
     opened = fleet.tally(back)
     assert [(wave.name, wave.hosts, wave.soak_seconds) for wave in opened.waves] == [("now", 3, 0)]
     gates = {item.gate for item in opened.overrides}
-    assert gates == {OverridableGate.FREEZE, OverridableGate.HOLD}, "what was shut is said"
+    assert gates == {OverridableGate.FREEZE, OverridableGate.HOLD}, "the closed gates are named"
     assert fleet.dispatch().ordered == 3
     finish(fleet, back, *HOSTS)
     assert fleet.tally(back).outcome is Outcome.SUCCEEDED
@@ -116,7 +116,7 @@ def test_without_now_it_waits_for_both(fleet: InProcessFleet) -> None:
 
 
 @pytest.mark.req("OP-4")
-def test_passes_what_stops_the_channel_later(fleet: InProcessFleet) -> None:
+def test_passes_stops_that_are_set_later(fleet: InProcessFleet) -> None:
     begin(fleet)
     back = roll_back(fleet)
     stop(fleet)
@@ -128,7 +128,7 @@ def test_passes_what_stops_the_channel_later(fleet: InProcessFleet) -> None:
 
 
 @pytest.mark.req("OP-4")
-def test_lets_soaking_hosts_go_and_takes_unacknowledged_orders_back(
+def test_releases_soaking_hosts_and_cancels_unacknowledged_orders(
     fleet: InProcessFleet,
 ) -> None:
     """Of web.3: p1 soaks, p2 switches, p3 has its order."""
@@ -232,7 +232,7 @@ def test_lifts_the_quarantine_of_a_release_that_is_named(fleet: InProcessFleet) 
 
 
 @pytest.mark.req("OP-4")
-def test_waits_for_a_window_and_says_so_and_now_passes_it(fleet: InProcessFleet) -> None:
+def test_a_window_holds_a_rollback_and_now_passes_it(fleet: InProcessFleet) -> None:
     begin(fleet)
     start = fleet.clock() + timedelta(hours=5)
     window = WindowSpec(
@@ -256,7 +256,7 @@ def test_waits_for_a_window_and_says_so_and_now_passes_it(fleet: InProcessFleet)
 
 
 @pytest.mark.req("OP-4")
-def test_hastens_a_rollback_that_waits(fleet: InProcessFleet) -> None:
+def test_now_speeds_up_a_waiting_rollback(fleet: InProcessFleet) -> None:
     """An operator who rolled back in a freeze and then asks for it now does not mean an older
     release.
     """
@@ -268,8 +268,10 @@ def test_hastens_a_rollback_that_waits(fleet: InProcessFleet) -> None:
     back = roll_back(fleet)
 
     assert (waiting, back) == ("prod@web.1~2", "prod@web.1~3")
-    assert fleet.tally(back).rollback_of == "web.2", "what the channel leaves stays the same"
-    assert fleet.channel(PROD).ladder[-1].left_at is None, "web.1 is not left"
+    assert fleet.tally(back).rollback_of == "web.2", (
+        "the release that is rolled back does not change"
+    )
+    assert fleet.channel(PROD).ladder[-1].left_at is None, "web.1 is not rolled back"
     assert fleet.dispatch().ordered == 3
     finish(fleet, back, *HOSTS)
     assert fleet.tally(back).outcome is Outcome.SUCCEEDED

@@ -35,7 +35,9 @@ def halt_beside_a_deferred_host(fleet: InProcessFleet) -> str:
 
 
 @pytest.mark.req("RO-12", "RO-23")
-def test_takes_back_what_waits_for_a_reboot_and_tells_its_host(fleet: InProcessFleet) -> None:
+def test_cancels_the_order_of_a_host_that_waits_for_a_reboot_and_informs_it(
+    fleet: InProcessFleet,
+) -> None:
     rollout_id = halt_beside_a_deferred_host(fleet)
     assert fleet.state(rollout_id) is RolloutState.REVERTED
 
@@ -53,7 +55,7 @@ def test_takes_back_what_waits_for_a_reboot_and_tells_its_host(fleet: InProcessF
 
 
 @pytest.mark.req("RO-12")
-def test_a_deadline_that_passes_before_the_order_is_taken_back_changes_nothing(
+def test_a_deadline_that_passes_before_the_order_is_cancelled_changes_nothing(
     fleet: InProcessFleet,
 ) -> None:
     """As after a stop of the workers: the timers run first, and the next pass cancels the order."""
@@ -78,6 +80,6 @@ def test_skips_a_retired_host_while_a_failure_halts_it(fleet: InProcessFleet) ->
     assert fleet.dispatch(thorough=True).skipped == 1
 
     assert fleet.host(rollout_id, "e1").left == "skipped"
-    assert fleet.host(rollout_id, "e2").left is None, "who failed is cleared by a person"
+    assert fleet.host(rollout_id, "e2").left is None, "a failed host is cleared by a person"
     assert fleet.host(rollout_id, "e2").state is HostState.REVERTED
     assert fleet.state(rollout_id) is RolloutState.REVERTED

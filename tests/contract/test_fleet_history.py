@@ -20,7 +20,7 @@ def test_a_channel_without_rollouts_has_no_failures_and_no_times(fleet: InProces
     assert (found.rollouts, found.hosts, found.odds, found.activation) == (0, 0, Odds(), None)
 
 
-def test_tells_how_often_hosts_failed_and_how_long_switches_took(fleet: InProcessFleet) -> None:
+def test_reports_how_often_hosts_failed_and_how_long_switches_took(fleet: InProcessFleet) -> None:
     fleet.create("edge", REST)
     fleet.enroll("e1", "e2", "e3", "e4", channel="edge")
     fleet.offer("web.1")

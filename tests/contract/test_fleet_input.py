@@ -60,7 +60,7 @@ TARGET = digest_of("web.1")
 Case = tuple[str, type[TidegateError], dict[str, Any], Callable[[], Any]]
 
 
-def behind(channel: str) -> tuple[ChannelEdge, ...]:
+def edge_after(channel: str) -> tuple[ChannelEdge, ...]:
     return (ChannelEdge(channel),)
 
 
@@ -159,7 +159,7 @@ def reports(fleet: InProcessFleet) -> list[Case]:
             say(RollbackComplete, ROLLOUT, "e1", reverted_to_closure=OLD),
         ),
         (
-            "a probe that nobody declared",
+            "an undeclared probe",
             UndeclaredProbe,
             {**state, "probe_name": "tcp"},
             say(ProbeResult, ROLLOUT, "e1", **(result | status | {"probe_name": "tcp"})),
@@ -177,7 +177,7 @@ def reports(fleet: InProcessFleet) -> list[Case]:
             say(ProbeResult, ROLLOUT, "e1", failure_reason="x" * 513, **(result | status)),
         ),
         (
-            "a word about somebody else",
+            "a report about another host",
             WrongHost,
             {"host_id": "e2", "found": "e1"},
             partial(_in_the_name_of, fleet, "e2"),
@@ -266,15 +266,15 @@ def plans(fleet: InProcessFleet) -> list[Case]:
             "an edge to nowhere",
             MalformedPolicy,
             {"faults": ("edge waits for none, which does not exist.",)},
-            edit(edges=behind("none")),
+            edit(edges=edge_after("none")),
         ),
         (
             "an edge to itself",
             MalformedPolicy,
             {"faults": ("Channel edge can't wait for itself.",)},
-            edit(edges=behind("edge")),
+            edit(edges=edge_after("edge")),
         ),
-        ("a ring of channels", MalformedPolicy, {}, edit(edges=behind("core"))),
+        ("a ring of channels", MalformedPolicy, {}, edit(edges=edge_after("core"))),
         (
             "a ring of hosts",
             MalformedPolicy,
@@ -328,7 +328,7 @@ def test_refuses_bad_input_with_the_state_and_leaves_no_trace(fleet: InProcessFl
 
 
 @pytest.mark.req("RO-12")
-def test_opens_nothing_by_a_plan_that_has_a_host_twice(fleet: InProcessFleet) -> None:
+def test_refuses_to_open_a_plan_with_a_duplicate_host(fleet: InProcessFleet) -> None:
     plan = fleet.control_plane.promotions.plan("edge").plan
     twice = replace(plan.waves[1], hosts=("e1", *plan.waves[1].hosts))
     body, digest = encode_plan(replace(plan, waves=(plan.waves[0], twice)))

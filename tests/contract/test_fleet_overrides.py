@@ -97,7 +97,7 @@ def test_passes_an_edge_and_a_hold(fleet: InProcessFleet) -> None:
     fleet.dispatch()
     fleet.execute(hold_channel, HoldChannel(channel="prod", operator="ann", reason="audit"))
     override(fleet, OverridableGate.EDGES)
-    assert fleet.dispatch().ordered == 0, "the hold counts still"
+    assert fleet.dispatch().ordered == 0, "the hold still applies"
 
     override(fleet, OverridableGate.HOLD)
 
@@ -107,7 +107,7 @@ def test_passes_an_edge_and_a_hold(fleet: InProcessFleet) -> None:
 
 
 @pytest.mark.req("OP-3")
-def test_ends_at_its_time_and_with_the_rollout(fleet: InProcessFleet) -> None:
+def test_an_override_ends_at_its_time_or_with_its_rollout(fleet: InProcessFleet) -> None:
     begin(fleet)
     fleet.promote("prod", "web.1")
     until = fleet.clock() + timedelta(minutes=5)
@@ -122,7 +122,7 @@ def test_ends_at_its_time_and_with_the_rollout(fleet: InProcessFleet) -> None:
         acknowledge(fleet)
 
     assert not verdict(fleet, "freeze").passed
-    assert fleet.types().count("GateOverridden") == 1, "the same once more changes nothing"
+    assert fleet.types().count("GateOverridden") == 1, "a repeat changes nothing"
     with pytest.raises(InvalidInput, match="over already"):
         override(fleet, OverridableGate.FREEZE, until=fleet.clock())
 
@@ -135,7 +135,7 @@ def acknowledge(fleet: InProcessFleet) -> None:
 
 
 @pytest.mark.req("OP-3")
-def test_passes_no_pause_and_no_rollout_that_ended(fleet: InProcessFleet) -> None:
+def test_passes_neither_a_pause_nor_the_end_of_a_rollout(fleet: InProcessFleet) -> None:
     begin(fleet)
     fleet.promote("prod", "web.1")
     for gate in OverridableGate:
@@ -164,7 +164,7 @@ def test_a_promotion_overrides_edges_in_its_own_commit(fleet: InProcessFleet) ->
 
 @pytest.mark.req("OP-3")
 @pytest.mark.parametrize("skipped", [True, False], ids=["its only wave skipped", "overridden"])
-def test_late_hosts_wait_for_the_start_of_a_rollout_that_was_over_before(
+def test_late_hosts_wait_for_the_start_of_a_rollout_that_had_ended(
     fleet: InProcessFleet, skipped: bool
 ) -> None:
     """An override ends with its rollout, and a skipped wave started no host."""

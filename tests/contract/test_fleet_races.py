@@ -93,7 +93,7 @@ def launch(fleet: InProcessFleet, count: int) -> list[str]:
     return hosts
 
 
-def life(host_id: str) -> list[AgentEvent]:
+def reports_of_host(host_id: str) -> list[AgentEvent]:
     """Return all reports of a host, in order."""
     named: dict[str, Any] = {"rollout_id": ROLLOUT, "host_id": host_id, "at": T0}
     return [
@@ -104,7 +104,7 @@ def life(host_id: str) -> list[AgentEvent]:
     ]
 
 
-def live(store: Store, hosts: Sequence[str]) -> list[str]:
+def send_reports(store: Store, hosts: Sequence[str]) -> list[str]:
     """Send every host's reports, one thread per host, through one server's lanes. Return the
     answers.
     """
@@ -128,18 +128,18 @@ def live(store: Store, hosts: Sequence[str]) -> list[str]:
             return told
 
         def say(host_id: str) -> list[str]:
-            return [send(event) for event in life(host_id)]
+            return [send(event) for event in reports_of_host(host_id)]
 
         with ThreadPoolExecutor(len(hosts)) as threads:
             return [word for told in threads.map(say, hosts) for word in told]
 
 
-def live_in_a_process(address: Address, hosts: Sequence[str]) -> list[str]:
+def send_reports_in_a_process(address: Address, hosts: Sequence[str]) -> list[str]:
     with closing(address.open(SCHEMA)) as store:
-        return live(store, hosts)
+        return send_reports(store, hosts)
 
 
-def demand_all_through(fleet: InProcessFleet, hosts: Sequence[str]) -> None:
+def check_all_converged(fleet: InProcessFleet, hosts: Sequence[str]) -> None:
     """Check that every report is in the log once, that nothing else is, and that the rollout ended
     once.
     """
@@ -160,20 +160,20 @@ def demand_all_through(fleet: InProcessFleet, hosts: Sequence[str]) -> None:
 @pytest.mark.req("RO-11", "RO-3")
 @pytest.mark.parametrize("engine", ["sqlite", "postgres"])
 @pytest.mark.long
-def test_takes_every_report_of_32_writers_in_two_processes(
+def test_records_every_report_of_32_writers_in_two_processes(
     engine: str, fleet_stores: FleetStores, address: Address, processes: ProcessPoolExecutor
 ) -> None:
     fleet = InProcessFleet(fleet_stores.open())
     hosts = launch(fleet, WRITERS)
 
-    halves = [processes.submit(live_in_a_process, address, hosts[n::2]) for n in range(2)]
+    halves = [processes.submit(send_reports_in_a_process, address, hosts[n::2]) for n in range(2)]
     told = [word for half in halves for word in half.result()]
 
     assert Counter(told) == Counter(taken=WRITERS * LIFE)
-    demand_all_through(fleet, hosts)
+    check_all_converged(fleet, hosts)
 
 
-class Squall(FaultyTransport):
+class ContendedTable(FaultyTransport):
     """A table in contention: one transaction in five meets another one, or is throttled."""
 
     def __init__(self, inner: BotoTransport, seed: int) -> None:
@@ -203,7 +203,7 @@ class Squall(FaultyTransport):
 
 @pytest.mark.req("RO-11", "RO-3")
 @pytest.mark.parametrize("engine", ["dynamodb"])
-def test_takes_every_report_of_200_hosts_through_conflicts_and_throttling(
+def test_records_every_report_of_200_hosts_through_conflicts_and_throttling(
     engine: str, fleet_stores: FleetStores, address: Address
 ) -> None:
     fleet = InProcessFleet(fleet_stores.open())
@@ -211,7 +211,7 @@ def test_takes_every_report_of_200_hosts_through_conflicts_and_throttling(
     table, _, options = address.where.removeprefix("dynamodb://").partition("?")
     endpoint = options.partition("endpoint=")[2]
     squalls = [
-        Squall(BotoTransport(table, region="local", endpoint=endpoint), seed)
+        ContendedTable(BotoTransport(table, region="local", endpoint=endpoint), seed)
         for seed in range(RACERS)
     ]
     with ExitStack() as handles:
@@ -222,14 +222,14 @@ def test_takes_every_report_of_200_hosts_through_conflicts_and_throttling(
         for squall in squalls:
             squall.blowing = True
         with ThreadPoolExecutor(RACERS) as servers:
-            parts = servers.map(live, stores, [hosts[n::RACERS] for n in range(RACERS)])
+            parts = servers.map(send_reports, stores, [hosts[n::RACERS] for n in range(RACERS)])
             told = [word for part in parts for word in part]
 
     assert Counter(told) == Counter(taken=HOSTS * LIFE)
     injected = sum((squall.injected for squall in squalls), Counter[str]())
     assert min(injected["conflict"], injected["throttled"]) > 0
     assert sum(squall.calls["transact"] for squall in squalls) + injected.total() < SENT_MAX
-    demand_all_through(fleet, hosts)
+    check_all_converged(fleet, hosts)
 
 
 # ── several servers ───────────────────────────────────────────────────────────────────────────────
@@ -268,7 +268,7 @@ def pause(fleet: InProcessFleet, rollout_id: str, *, resume: bool = False) -> No
         fleet.execute(pause_rollout, PauseRollout(**said))
 
 
-def demand_budget(fleet: InProcessFleet, most: int) -> None:
+def check_budget(fleet: InProcessFleet, most: int) -> None:
     """Check that at no position of the log more slots were taken than the budget has."""
     taken = 0
     for event in fleet.log():
@@ -315,13 +315,13 @@ def test_never_exceeds_a_budget_with_two_dispatchers_at_once(fleet_stores: Fleet
             one.control_plane.restart()
             one.reach(host.rollout_id, host.host_id)
         at_once(one.dispatch, other.dispatch, one.dispatch, other.dispatch)
-    demand_budget(one, 2)
+    check_budget(one, 2)
     assert {one.state(edge), one.state(core)} == {RolloutState.TERMINAL}
     assert differences(one.store, FOLDS) == []
 
 
 @pytest.mark.req("RO-4")
-def test_lets_one_of_racing_promotions_win(fleet_stores: FleetStores) -> None:
+def test_one_of_several_racing_promotions_wins(fleet_stores: FleetStores) -> None:
     blobs = MemoryBlobs()
     squadrons = [
         InProcessFleet(fleet_stores.open(), blobs, f"s{number}") for number in range(RACERS)
@@ -419,7 +419,7 @@ def converge_next(address: Address, nth: int, told: int) -> None:
             policy=HostPolicy(),
         )
         fleet.control_plane.lanes.record(ROLLOUT, reserve_dispatch, order).result()
-        *early, last = life(host_id)
+        *early, last = reports_of_host(host_id)
         fleet.control_plane.report(*early)
         later = Later()
         lanes = Lanes(store, FOLDS, fleet.control_plane.submit, clock=fleet.clock, threads=later)
@@ -456,11 +456,11 @@ def die_everywhere(address: Address, bug: str = "") -> tuple[list[int], list[str
         return codes, told.read().decode().split()
 
 
-def demand_whole(fleet: InProcessFleet, codes: list[int], told: list[str]) -> None:
+def check_whole_reports(fleet: InProcessFleet, codes: list[int], told: list[str]) -> None:
     """Check that each report is there as a whole or not at all, and that every acknowledged one is
     there. The next child starts with the next host.
     """
-    assert max(Counter(told).values(), default=0) <= 1, "answered, and not there"
+    assert max(Counter(told).values(), default=0) <= 1, "answered, and not recorded"
     whole = [
         *("Converged", "HostStateChanged", "RolloutTransitioned", "WaveAdvanced"),
         "RolloutTransitioned",
@@ -485,7 +485,7 @@ def demand_whole(fleet: InProcessFleet, codes: list[int], told: list[str]) -> No
     assert differences(fleet.store, FOLDS) == []
 
 
-def at_sea(fleet_stores: FleetStores) -> InProcessFleet:
+def open_in_waves(fleet_stores: FleetStores) -> InProcessFleet:
     fleet = InProcessFleet(fleet_stores.open())
     by_hand = MemoryFleet("edge", store=fleet.store)
     assert by_hand.promote("web.1", *([1] * WAVES), channel="edge") == ROLLOUT
@@ -495,27 +495,27 @@ def at_sea(fleet_stores: FleetStores) -> InProcessFleet:
 @pytest.mark.req("RO-11")
 @pytest.mark.parametrize("engine", ["sqlite", "postgres", "dynamodb"])
 @pytest.mark.long
-def test_leaves_all_of_a_report_or_nothing_wherever_its_server_dies(
+def test_records_all_of_a_report_or_nothing_wherever_its_server_dies(
     engine: str, fleet_stores: FleetStores, address: Address, processes: ProcessPoolExecutor
 ) -> None:
-    fleet = at_sea(fleet_stores)
+    fleet = open_in_waves(fleet_stores)
 
     codes, told = processes.submit(die_everywhere, address).result()
 
     assert told, "the last one lived and was answered"
-    demand_whole(fleet, codes, told)
+    check_whole_reports(fleet, codes, told)
 
 
 @pytest.mark.parametrize(
     ("bug", "sign"),
     [
-        ("acknowledge_before_commit", "answered, and not there"),
+        ("acknowledge_before_commit", "answered, and not recorded"),
         ("follow_ups_in_a_second_transaction", "HostStateChanged"),
     ],
 )
 @pytest.mark.parametrize("engine", ["sqlite"])
 @pytest.mark.long
-def test_the_deaths_find_a_server_that_answers_or_writes_in_two_steps(
+def test_crashes_expose_a_server_that_answers_or_writes_in_two_steps(
     engine: str,
     bug: str,
     sign: str,
@@ -524,9 +524,9 @@ def test_the_deaths_find_a_server_that_answers_or_writes_in_two_steps(
     processes: ProcessPoolExecutor,
 ) -> None:
     """Proves that the test above can fail: it finds a server with the bug it looks for."""
-    fleet = at_sea(fleet_stores)
+    fleet = open_in_waves(fleet_stores)
 
     codes, told = processes.submit(die_everywhere, address, bug).result()
 
     with pytest.raises(AssertionError, match=sign):
-        demand_whole(fleet, codes, told)
+        check_whole_reports(fleet, codes, told)

@@ -21,7 +21,7 @@ def refresh(fleet: InProcessFleet, release_id: str, command_id: str = "again") -
 
 
 @pytest.mark.req("RO-12")
-def test_new_evidence_for_the_same_release_lets_its_rollout_go_on(fleet: InProcessFleet) -> None:
+def test_new_evidence_for_the_same_release_resumes_its_rollout(fleet: InProcessFleet) -> None:
     fleet.create("edge", CANARY, REST, freshness_seconds=3_600)
     fleet.enroll("e1", "e2", channel="edge")
     fleet.offer("web.1", "web.2")

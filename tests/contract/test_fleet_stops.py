@@ -158,7 +158,7 @@ def test_hands_out_no_reserved_order_until_the_stop_ends(fleet: InProcessFleet, 
 
 
 @each_stop
-def test_hands_an_order_out_again_whose_acknowledgement_was_refused(
+def test_hands_out_an_order_again_after_its_acknowledgement_was_refused(
     fleet: InProcessFleet, stop: str
 ) -> None:
     """At once, although its lease has time left: the lease is from before the stop."""
@@ -252,14 +252,14 @@ def test_refuses_the_acknowledgement_of_an_order_that_was_handed_out_before(
         acknowledge(fleet, "h1")
 
     assert refused.value.facts["channel"] == "edge"
-    assert refused.value.code not in agent_side.WAITS, "an agent that waits polls no more"
+    assert refused.value.code not in agent_side.WAITS, "a waiting agent polls no more"
     assert fleet.host(ROLLOUT, "h1").state is HostState.PENDING
     end(fleet)
     fleet.reach(ROLLOUT, "h1")
 
 
 @each_stop
-def test_never_interrupts_a_switch_nor_the_way_back(fleet: InProcessFleet, stop: str) -> None:
+def test_never_interrupts_a_switch_or_a_rollback(fleet: InProcessFleet, stop: str) -> None:
     start, _, _ = STOPS[stop]
     ordered(fleet, "h1", "h2")
     fleet.ack("h1", "h2")
@@ -299,7 +299,7 @@ def test_a_freeze_ends_by_itself_at_its_time(fleet: InProcessFleet) -> None:
     fleet.ack("h2")
 
 
-def test_a_channel_is_stopped_while_any_of_its_stops_is_left(fleet: InProcessFleet) -> None:
+def test_a_channel_is_stopped_until_its_last_stop_ends(fleet: InProcessFleet) -> None:
     ordered(fleet, "h1")
     freeze(fleet, "edge")
     hold(fleet)
@@ -476,7 +476,7 @@ def test_a_freeze_of_as_many_channels_as_it_may_name_fits_into_a_commit(
 
 
 @pytest.mark.parametrize("engine", ["memory", "sqlite"])
-def test_bounds_how_many_freezes_cover_a_channel(engine: str, fleet: InProcessFleet) -> None:
+def test_limits_how_many_freezes_cover_a_channel(engine: str, fleet: InProcessFleet) -> None:
     fleet.create("edge")
     for number in range(FREEZES_MAX):
         start = StartFreeze(freeze_id=f"f{number}", operator="user_1", reason="one of many")
@@ -490,7 +490,7 @@ def test_bounds_how_many_freezes_cover_a_channel(engine: str, fleet: InProcessFl
 
 
 @each_stop_of_all_hosts
-def test_asks_the_gates_of_a_rollout_whose_hosts_all_have_orders(
+def test_evaluates_the_gates_of_a_rollout_whose_hosts_all_have_orders(
     fleet: InProcessFleet, stop: str
 ) -> None:
     start, end, _ = STOPS[stop]
@@ -504,17 +504,15 @@ def test_asks_the_gates_of_a_rollout_whose_hosts_all_have_orders(
     assert [item.gate for item in blocked] == [gate]
     fleet.dispatch()
     fleet.dispatch(thorough=True)
-    assert fleet.types().count("GateChanged") == 1, "it is said once"
+    assert fleet.types().count("GateChanged") == 1, "it is reported once"
     end(fleet)
     fleet.dispatch()
-    assert fleet.store.get(gates_key(ROLLOUT)) == (None,), "nothing is shut"
+    assert fleet.store.get(gates_key(ROLLOUT)) == (None,), "no gate is closed"
     assert fleet.types().count("GateChanged") == 2
 
 
 @each_stop_of_all_hosts
-def test_explains_by_the_stop_why_a_host_does_not_use_its_order(
-    fleet: InProcessFleet, stop: str
-) -> None:
+def test_explains_that_a_stop_keeps_a_host_from_its_order(fleet: InProcessFleet, stop: str) -> None:
     start, end, _ = STOPS[stop]
     gate = "hold" if stop == "a hold" else "freeze"
     ordered(fleet, "h1", "h2")
@@ -539,7 +537,7 @@ def test_explains_by_the_stop_why_a_host_does_not_use_its_order(
 
 @pytest.mark.req("RO-12")
 @each_stop
-def test_an_order_of_a_stopped_channel_keeps_no_host_and_no_slot(
+def test_an_order_of_a_stopped_channel_occupies_no_host_and_no_slot(
     fleet: InProcessFleet, stop: str
 ) -> None:
     """Another channel may need both. When the stop ends, the order is sent again."""

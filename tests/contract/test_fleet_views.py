@@ -203,7 +203,7 @@ def test_declares_the_class_of_every_table(
 
 
 @pytest.mark.req("RO-7")
-def test_lets_folds_alone_write_and_stamps_every_row_with_its_fact(
+def test_only_folds_write_and_every_row_is_stamped_with_its_fact(
     journey: InProcessFleet, fleet_stores: FleetStores, engine: str
 ) -> None:
     events = {event.position: event for event in journey.log()}
@@ -232,11 +232,11 @@ def test_lets_folds_alone_write_and_stamps_every_row_with_its_fact(
         if engine in SQL:
             for stamp in ("version", "born"):
                 for wrong in ("NULL", "999999"):
-                    _demand_refused(fleet_stores, f"UPDATE {name} SET {stamp} = {wrong}")
+                    _check_refused(fleet_stores, f"UPDATE {name} SET {stamp} = {wrong}")
     assert differences(journey.store, FOLDS) == []
 
 
-def _demand_refused(fleet_stores: FleetStores, statement: str) -> None:
+def _check_refused(fleet_stores: FleetStores, statement: str) -> None:
     prelude = "PRAGMA foreign_keys = ON; " if _is_sqlite(fleet_stores) else ""
     with pytest.raises(REFUSED):
         fleet_stores.sql(prelude + statement)
@@ -247,7 +247,7 @@ def _is_sqlite(fleet_stores: FleetStores) -> bool:
 
 
 @pytest.mark.req("RO-15", "RO-16")
-def test_shows_the_seeds_columns_with_the_positions_of_their_events(
+def test_shows_the_columns_of_the_seed_with_the_positions_of_their_events(
     journey: InProcessFleet, fleet_stores: FleetStores, engine: str
 ) -> None:
     transitions: dict[str, int] = {}
@@ -273,10 +273,10 @@ def test_shows_the_seeds_columns_with_the_positions_of_their_events(
     }
     assert [*shown(QUARANTINE).values()] == [{"triggering_event_log_seq": triggers[-1]}]
     if engine in SQL:
-        _demand_columns(journey, fleet_stores, openings, transitions, triggers[-1])
+        _check_columns(journey, fleet_stores, openings, transitions, triggers[-1])
 
 
-def _demand_columns(
+def _check_columns(
     journey: InProcessFleet,
     fleet_stores: FleetStores,
     openings: dict[str, int],
@@ -298,10 +298,10 @@ def _demand_columns(
     assert fleet_stores.sql("SELECT triggering_event_log_seq FROM quarantined_closures") == [
         (trigger,)
     ]
-    _demand_refused(fleet_stores, "UPDATE rollouts SET opened_event_log_seq = 1")
+    _check_refused(fleet_stores, "UPDATE rollouts SET opened_event_log_seq = 1")
     changed = "replace(CAST(data AS text), 'Pruned', 'Gone')"
     as_row = changed if _is_sqlite(fleet_stores) else f"CAST({changed} AS json)"
-    _demand_refused(fleet_stores, f"UPDATE rollouts SET data = {as_row} WHERE state = 'Pruned'")
+    _check_refused(fleet_stores, f"UPDATE rollouts SET data = {as_row} WHERE state = 'Pruned'")
 
 
 @pytest.mark.parametrize(
@@ -315,7 +315,7 @@ def _demand_columns(
     ],
     ids=str,
 )
-def test_refuses_a_stamp_that_is_none_or_whose_name_is_taken(stamps: dict[str, str]) -> None:
+def test_refuses_an_empty_stamp_or_one_whose_name_is_taken(stamps: dict[str, str]) -> None:
     with pytest.raises(InvalidDefinition, match="stamp"):
         altered(ROLLOUTS, stamps=stamps)
 
@@ -356,7 +356,7 @@ SEED_NOT_NULL = {"rollout_id", "channel", "target_ref", "state", "current_wave",
 
 
 @pytest.mark.req("RO-15")
-def test_has_the_columns_of_the_seed_that_are_never_null(
+def test_columns_that_the_seed_never_leaves_null_are_never_null(
     journey: InProcessFleet, fleet_stores: FleetStores, engine: str
 ) -> None:
     if engine == "sqlite":
@@ -377,7 +377,7 @@ SEED_KINDS = {"agent_event", "plan_action", "effect", "gate_decision", "rollout_
 
 
 @pytest.mark.req("RO-17")
-def test_keeps_a_log_that_nobody_changes_under_kinds_that_have_a_writer(
+def test_the_log_is_immutable_and_every_kind_has_one_writer(
     journey: InProcessFleet, fleet_stores: FleetStores, engine: str
 ) -> None:
     before = journey.log()
@@ -389,12 +389,12 @@ def test_keeps_a_log_that_nobody_changes_under_kinds_that_have_a_writer(
             "DELETE FROM event_log WHERE seq = 1",
             "INSERT INTO event_log SELECT * FROM event_log WHERE seq = 1",
         ):
-            _demand_refused(fleet_stores, statement)
+            _check_refused(fleet_stores, statement)
         columns = "seq + 1000000, at, 'gossip', type, schema, tags, meta, body"
         gossip = f"INSERT INTO event_log SELECT {columns} FROM event_log WHERE seq = 1"
-        _demand_refused(fleet_stores, gossip)
+        _check_refused(fleet_stores, gossip)
         again = "SELECT seq, at, 'x', type, schema, tags, meta, body FROM event_log WHERE seq = 1"
-        _demand_refused(
+        _check_refused(
             fleet_stores,
             f"REPLACE INTO event_log {again}"
             if _is_sqlite(fleet_stores)
@@ -421,7 +421,7 @@ def test_keeps_a_log_that_nobody_changes_under_kinds_that_have_a_writer(
 
 
 @pytest.mark.req("RO-14", "RO-7")
-def test_rebuilds_any_view_from_the_log_also_from_an_empty_table(journey: InProcessFleet) -> None:
+def test_rebuilds_any_view_from_the_log_even_from_an_empty_table(journey: InProcessFleet) -> None:
     before = rows(journey.store)
     touched = [fold for fold in FOLDS.folds if rows(journey.store, fold.collection.name)]
     assert {*SEED_TABLES} & {fold.collection.name for fold in touched} == {
@@ -468,7 +468,7 @@ def test_finds_a_row_that_was_changed_added_or_removed_by_hand(journey: InProces
     assert seen(record) == []
 
 
-def test_a_rollout_that_waits_for_its_first_host_has_lost_nothing() -> None:
+def test_a_rollout_that_waits_for_its_first_host_shows_no_difference() -> None:
     fleet = InProcessFleet(MemoryStore(SCHEMA))
     enroll_fleet(fleet)
 
@@ -482,7 +482,7 @@ def test_a_rollout_that_waits_for_its_first_host_has_lost_nothing() -> None:
 
 
 @pytest.mark.req("RO-20")
-def test_a_start_makes_the_records_again_and_the_queue_is_refilled(
+def test_a_start_rebuilds_the_records_and_refills_the_queue(
     journey: InProcessFleet, fleet_stores: FleetStores
 ) -> None:
     before = rows(journey.store)
@@ -505,11 +505,11 @@ def test_a_start_makes_the_records_again_and_the_queue_is_refilled(
         assert refilled.data == queued[refilled.key].data
         assert after == {key: row for key, row in before.items() if key not in queued}
     assert differences(journey.store, FOLDS) == []
-    assert journey.control_plane.deliveries.poll("c1") is None, "its channel edge shut since"
+    assert journey.control_plane.deliveries.poll("c1") is None, "its channel edge has closed since"
 
 
 @pytest.mark.req("RO-24")
-def test_tells_every_rollouts_history_from_an_export_of_the_log_alone(
+def test_reads_every_rollouts_history_from_an_export_of_the_log_alone(
     journey: InProcessFleet,
 ) -> None:
     shield = FactRedactor(SCHEMA.vocabulary)

@@ -141,7 +141,7 @@ def test_orders_of_later_waves_wait_while_a_rebooted_host_soaks(fleet: InProcess
 
 
 @pytest.mark.req("RO-12")
-def test_nobody_waits_for_an_earlier_host_that_was_waived(fleet: InProcessFleet) -> None:
+def test_later_waves_do_not_wait_for_a_waived_host(fleet: InProcessFleet) -> None:
     fleet.bound("*", 1)
     rollout_id = past_a_deferred_canary(fleet)
     fleet.dispatch()
@@ -161,7 +161,7 @@ def test_nobody_waits_for_an_earlier_host_that_was_waived(fleet: InProcessFleet)
 
 @pytest.mark.req("RO-12")
 @pytest.mark.parametrize("went_back", [True, False])
-def test_nobody_waits_for_a_host_that_is_retired_before_it_is_tried_again(
+def test_later_waves_do_not_wait_for_a_host_that_is_retired_before_its_retry(
     fleet: InProcessFleet, went_back: bool
 ) -> None:
     fleet.create("edge", replace(CANARY, converged_min=0), REST)
@@ -189,7 +189,7 @@ def test_nobody_waits_for_a_host_that_is_retired_before_it_is_tried_again(
 
 
 @pytest.mark.req("RO-12")
-def test_takes_the_order_of_a_late_host_back_when_its_closure_is_quarantined(
+def test_cancels_the_order_of_a_late_host_when_its_artifact_is_quarantined(
     fleet: InProcessFleet,
 ) -> None:
     first = past_a_failure_of_late_hosts(fleet)
@@ -257,7 +257,7 @@ def test_orders_a_late_host_again_when_the_one_that_failed_is_skipped(
 
 @pytest.mark.req("RO-12")
 @pytest.mark.parametrize("late", [True, False])
-def test_is_not_pruned_while_a_host_that_does_not_count_goes_back(
+def test_is_not_pruned_while_an_uncounted_host_rolls_back(
     fleet: InProcessFleet, late: bool
 ) -> None:
     """If it were pruned, it would refuse the host's reports and deadlines, and the host would stay
@@ -354,7 +354,9 @@ def test_a_host_back_from_its_reboot_gets_no_second_order(fleet: InProcessFleet)
 
     with pytest.raises(HostBusy):
         fleet.activate(rollout_id, "e1")
-    assert fleet.dispatch(thorough=True).cancelled == 1, "what it did not take is taken back"
+    assert fleet.dispatch(thorough=True).cancelled == 1, (
+        "an order that it did not acknowledge is cancelled"
+    )
     fleet.activate(rollout_id, "e1")
 
     assert fleet.row(order_key("e1"), HostOrder).rollout_id == rollout_id
@@ -367,7 +369,7 @@ def test_a_host_back_from_its_reboot_gets_no_second_order(fleet: InProcessFleet)
 
 
 @pytest.mark.req("RO-12")
-def test_a_reboot_into_a_release_that_was_replaced_holds_up_no_newer_order(
+def test_a_reboot_into_a_replaced_release_does_not_delay_a_newer_order(
     fleet: InProcessFleet,
 ) -> None:
     fleet.create("edge", REST)
@@ -387,7 +389,7 @@ def test_a_reboot_into_a_release_that_was_replaced_holds_up_no_newer_order(
 
 
 @pytest.mark.req("OP-9")
-def test_sends_a_release_that_nobody_ran_to_one_new_host_at_a_time(fleet: InProcessFleet) -> None:
+def test_sends_a_release_that_no_host_ran_to_one_new_host_at_a_time(fleet: InProcessFleet) -> None:
     fleet.create("edge", CANARY, REST)
     fleet.offer("web.1")
     rollout_id = fleet.promote("edge", "web.1")
@@ -404,7 +406,7 @@ def test_sends_a_release_that_nobody_ran_to_one_new_host_at_a_time(fleet: InProc
 
 
 @pytest.mark.req("OP-9")
-def test_sends_new_hosts_the_newest_success_and_not_what_was_aborted_or_nobody_ran(
+def test_sends_new_hosts_the_newest_success_and_no_aborted_or_untried_release(
     fleet: InProcessFleet,
 ) -> None:
     fleet.create("edge", REST)
@@ -446,7 +448,7 @@ def test_starts_a_wave_by_its_timer_when_its_delay_is_over(fleet: InProcessFleet
 
 
 @pytest.mark.req("RO-12", "OP-9")
-def test_goes_on_from_a_share_of_a_wave_and_halts_when_one_of_the_others_fails(
+def test_proceeds_after_a_share_of_a_wave_and_halts_when_another_host_of_it_fails(
     fleet: InProcessFleet,
 ) -> None:
     fleet.create("edge", replace(CANARY, count=2, percent=None, success_percent=50), REST)
@@ -482,7 +484,7 @@ def four_waves(fleet: InProcessFleet) -> str:
 
 
 @pytest.mark.req("OP-9")
-def test_continue_that_is_sent_twice_lets_one_wave_go(fleet: InProcessFleet) -> None:
+def test_continue_sent_twice_starts_one_wave(fleet: InProcessFleet) -> None:
     rollout_id = four_waves(fleet)
     fleet.dispatch()
     fleet.reach(rollout_id, "e1")
@@ -498,7 +500,7 @@ def test_continue_that_is_sent_twice_lets_one_wave_go(fleet: InProcessFleet) -> 
 
 
 @pytest.mark.req("OP-9")
-def test_skip_wave_that_is_sent_twice_skips_one_wave(fleet: InProcessFleet) -> None:
+def test_skip_wave_sent_twice_skips_one_wave(fleet: InProcessFleet) -> None:
     rollout_id = four_waves(fleet)
     for wave in ("canary", "1"):  # by its name, or by its number
         command = SkipWave(rollout_id=rollout_id, wave=wave, operator="user_1", reason="no use")
@@ -509,7 +511,7 @@ def test_skip_wave_that_is_sent_twice_skips_one_wave(fleet: InProcessFleet) -> N
 
 
 @pytest.mark.req("OP-9")
-def test_promote_all_that_is_sent_twice_forces_each_wave_once(fleet: InProcessFleet) -> None:
+def test_promote_all_sent_twice_forces_each_wave_once(fleet: InProcessFleet) -> None:
     rollout_id = four_waves(fleet)
     command = PromoteAll(rollout_id=rollout_id, operator="user_1", reason="a hurry")
 

@@ -108,7 +108,7 @@ def test_orders_wait_for_the_window_and_go_out_when_it_opens(fleet: InProcessFle
     assert differences(fleet.store, FOLDS) == []
 
 
-def test_an_order_that_was_not_acknowledged_when_the_window_closed_is_taken_back(
+def test_an_order_not_acknowledged_when_the_window_closed_is_cancelled(
     fleet: InProcessFleet,
 ) -> None:
     to_minute(fleet)
@@ -124,7 +124,7 @@ def test_an_order_that_was_not_acknowledged_when_the_window_closed_is_taken_back
     handed = fleet.control_plane.deliveries.hand_out("h1")
     taken = fleet.dispatch(thorough=True).cancelled
 
-    assert refused.value.code not in agent_side.WAITS, "an agent that waits polls no more"
+    assert refused.value.code not in agent_side.WAITS, "a waiting agent polls no more"
     opens = fleet.clock() + timedelta(hours=22)
     assert refused.value.facts["until"] == opens.isoformat()
     assert handed == NOTHING
@@ -137,7 +137,7 @@ def test_an_order_that_was_not_acknowledged_when_the_window_closed_is_taken_back
 
 
 @pytest.mark.req("OP-15")
-def test_a_switch_goes_on_when_the_window_closes(fleet: InProcessFleet) -> None:
+def test_a_switch_continues_when_the_window_closes(fleet: InProcessFleet) -> None:
     to_minute(fleet)
     promoted(fleet, "h1")
     create(fleet, spec(fleet))
@@ -191,7 +191,7 @@ def test_a_label_that_closes_the_window_wins_over_the_acknowledgement(
     assert refused.value.detail == ("Window nightly is closed for h1, which has no valid label tz")
 
 
-def test_must_fit_is_asked_at_the_acknowledgement_too(fleet: InProcessFleet) -> None:
+def test_must_fit_is_checked_at_the_acknowledgement_too(fleet: InProcessFleet) -> None:
     """Two hours, activation 10 min, soak 30 min: the last acknowledgement is after 1 h 20 min."""
     to_minute(fleet)
     fleet.create("edge", WaveSpec(soak_seconds=1_800), must_fit=True)
@@ -237,7 +237,7 @@ def windows_of(fleet: InProcessFleet, channel: str) -> list[str]:
     return [window.window_id for row in found for window in row.windows]
 
 
-def test_an_edit_moves_the_window_between_channels_and_all_of_them(fleet: InProcessFleet) -> None:
+def test_an_edit_moves_the_window_between_one_channel_and_all(fleet: InProcessFleet) -> None:
     names = tuple(f"c{number}" for number in range(WINDOW_CHANNELS_MAX))
     for name in ("edge", "core", *names):
         fleet.create(name)
@@ -257,7 +257,7 @@ def test_an_edit_moves_the_window_between_channels_and_all_of_them(fleet: InProc
     assert differences(fleet.store, FOLDS) == []
 
 
-def test_says_what_stands_in_the_way_of_a_window(fleet: InProcessFleet) -> None:
+def test_reports_what_prevents_a_window(fleet: InProcessFleet) -> None:
     fleet.create("edge")
     window = spec(fleet)
     create(fleet, window)
@@ -275,7 +275,7 @@ def test_says_what_stands_in_the_way_of_a_window(fleet: InProcessFleet) -> None:
 
 
 @pytest.mark.parametrize("engine", ["memory", "sqlite"])
-def test_bounds_how_many_windows_cover_a_channel(engine: str, fleet: InProcessFleet) -> None:
+def test_limits_how_many_windows_cover_a_channel(engine: str, fleet: InProcessFleet) -> None:
     fleet.create("edge")
     for number in range(WINDOWS_MAX):
         create(fleet, spec(fleet, window_id=f"own-{number}"))
@@ -298,7 +298,7 @@ def fill_with_windows(fleet: InProcessFleet, count: int) -> None:
 
 
 @pytest.mark.parametrize("engine", ["memory", "sqlite"])
-def test_bounds_how_many_windows_exist(engine: str, fleet: InProcessFleet) -> None:
+def test_limits_how_many_windows_exist(engine: str, fleet: InProcessFleet) -> None:
     fill_with_windows(fleet, INSTALLATION_MAX)
     fleet.create("more")
     one_more = spec(fleet, window_id="more", channels=("more",))
@@ -315,7 +315,7 @@ def test_bounds_how_many_windows_exist(engine: str, fleet: InProcessFleet) -> No
 
 
 @pytest.mark.parametrize("engine", ["memory", "sqlite"])
-def test_two_windows_that_are_created_at_once_are_not_both_the_last(
+def test_two_windows_created_at_once_do_not_both_take_the_last_place(
     engine: str, fleet: InProcessFleet
 ) -> None:
     fill_with_windows(fleet, INSTALLATION_MAX - 1)

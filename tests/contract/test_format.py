@@ -75,7 +75,7 @@ def test_a_log_of_another_format_is_refused(
         connect()
 
 
-def test_a_log_is_opened_again_by_the_program_that_wrote_it(connect: Connect) -> None:
+def test_the_program_that_wrote_a_log_can_open_it_again(connect: Connect) -> None:
     append(connect(), ProductAdded("p-1"))
 
     append(connect(), ProductAdded("p-2"))
@@ -84,7 +84,7 @@ def test_a_log_is_opened_again_by_the_program_that_wrote_it(connect: Connect) ->
 
 
 @pytest.mark.long
-def test_serve_refuses_a_log_of_before_with_one_sentence(tmp_path: Path) -> None:
+def test_serve_refuses_an_older_log_with_one_sentence(tmp_path: Path) -> None:
     data = tmp_path / "data"
     open_installation(Settings(data=str(data))).close()
     _mark_sqlite(Address("sqlite", str(next(data.glob("*.db")))), 1)

@@ -109,7 +109,7 @@ def leaves(store: Store) -> list[str]:
     ]
 
 
-def test_gives_back_the_golden_leaves(engine: str, tmp_path: Path) -> None:
+def test_returns_the_golden_leaves(engine: str, tmp_path: Path) -> None:
     with closing(Logs(engine, tmp_path)) as logs:
         found = leaves(logs.store(SCHEMA))
 

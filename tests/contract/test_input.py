@@ -21,16 +21,16 @@ from tests.contract.world import (
     ProductAdded,
     ProductRenamed,
     Rebooted,
-    about,
     append,
+    boundary_of,
     clause,
+    commit_of,
     item,
     land,
     put,
+    query_of,
     row,
-    seen,
     stored,
-    told,
     values,
     whole_feed,
 )
@@ -54,7 +54,7 @@ from tidegate.kernel.model import (
 from tidegate.kernel.store import Store
 
 SURROGATE = "\ud800"
-PRODUCT = about(ProductAdded, ProductRenamed, tags="product_id:p1")
+PRODUCT = query_of(ProductAdded, ProductRenamed, tags="product_id:p1")
 
 
 def fact(type: str = "ProductAdded", *tags: str, kind: str = "shop") -> Fact:
@@ -62,7 +62,7 @@ def fact(type: str = "ProductAdded", *tags: str, kind: str = "shop") -> Fact:
 
 
 def writing(write: Write) -> Commit:
-    return told(Rebooted(), writes=[write])
+    return commit_of(Rebooted(), writes=[write])
 
 
 def raw(**changes: Any) -> Commit:
@@ -94,49 +94,64 @@ def bounded(query: Any, seen: Any) -> Commit:
 
 # Each with the words by which its error names it.
 BAD: dict[str, tuple[Callable[[], Commit], str]] = {
-    "unknown type": (lambda: told(fact("Nothing")), "Nothing"),
-    "unknown tag key": (lambda: told(fact("ProductAdded", "colour:red")), "colour"),
-    "a tag of another type": (lambda: told(fact("ProductAdded", "order_id:o1")), "order_id"),
-    "a tag without a value": (lambda: told(fact("ProductAdded", "product_id:")), "product_id:"),
-    "a tag without a key": (lambda: told(fact("ProductAdded", ":p1")), ":p1"),
-    "a tag without a colon": (lambda: told(fact("ProductAdded", "product_id")), "product_id"),
-    "an empty tag": (lambda: told(fact("ProductAdded", "")), "a tag is empty"),
+    "unknown type": (lambda: commit_of(fact("Nothing")), "Nothing"),
+    "unknown tag key": (lambda: commit_of(fact("ProductAdded", "colour:red")), "colour"),
+    "a tag of another type": (lambda: commit_of(fact("ProductAdded", "order_id:o1")), "order_id"),
+    "a tag without a value": (
+        lambda: commit_of(fact("ProductAdded", "product_id:")),
+        "product_id:",
+    ),
+    "a tag without a key": (lambda: commit_of(fact("ProductAdded", ":p1")), ":p1"),
+    "a tag without a colon": (lambda: commit_of(fact("ProductAdded", "product_id")), "product_id"),
+    "an empty tag": (lambda: commit_of(fact("ProductAdded", "")), "a tag is empty"),
     "a control character in a tag": (
-        lambda: told(fact("ProductAdded", "product_id:a\x1fb")),
+        lambda: commit_of(fact("ProductAdded", "product_id:a\x1fb")),
         "control character",
     ),
-    "a NUL in a tag": (lambda: told(fact("ProductAdded", "product_id:a\x00")), "control character"),
+    "a NUL in a tag": (
+        lambda: commit_of(fact("ProductAdded", "product_id:a\x00")),
+        "control character",
+    ),
     "a lone surrogate in a tag": (
-        lambda: told(fact("ProductAdded", f"product_id:{SURROGATE}")),
+        lambda: commit_of(fact("ProductAdded", f"product_id:{SURROGATE}")),
         "lone surrogate",
     ),
     "tags out of order": (
-        lambda: told(fact("DemandRecorded", "product_id:p1", "order_id:o1", kind="demand")),
+        lambda: commit_of(fact("DemandRecorded", "product_id:p1", "order_id:o1", kind="demand")),
         "sorted",
     ),
-    "a tag twice": (lambda: told(fact("ProductAdded", "product_id:p", "product_id:p")), "distinct"),
-    "an empty type": (lambda: told(fact("")), "type is empty"),
-    "an empty kind": (lambda: told(fact(kind="")), "kind is empty"),
+    "a tag twice": (
+        lambda: commit_of(fact("ProductAdded", "product_id:p", "product_id:p")),
+        "distinct",
+    ),
+    "an empty type": (lambda: commit_of(fact("")), "type is empty"),
+    "an empty kind": (lambda: commit_of(fact(kind="")), "kind is empty"),
     "another kind than the type's": (
-        lambda: told(fact("ProductAdded", "product_id:p1", kind="demand")),
+        lambda: commit_of(fact("ProductAdded", "product_id:p1", kind="demand")),
         "ProductAdded is declared under kind 'shop', found 'demand'",
     ),
     "a kind that nothing is declared under": (
-        lambda: told(Rebooted(), fact("Rebooted", kind="Note")),
+        lambda: commit_of(Rebooted(), fact("Rebooted", kind="Note")),
         "Rebooted is declared under kind 'note', found 'Note'",
     ),
-    "a naive time": (lambda: told(at=datetime(2026, 1, 1)), "UTC"),  # noqa: DTZ001
+    "a naive time": (lambda: commit_of(at=datetime(2026, 1, 1)), "UTC"),  # noqa: DTZ001
     "a time elsewhere": (
-        lambda: told(at=datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=1)))),
+        lambda: commit_of(at=datetime(2026, 1, 1, tzinfo=timezone(timedelta(hours=1)))),
         "UTC",
     ),
     "a time as text": (lambda: raw(at="2026-01-01T00:00:00Z"), "datetime"),
-    "a time in year 1": (lambda: told(Rebooted(), at=datetime.min.replace(tzinfo=UTC)), "1970"),
-    "a time before 1970": (
-        lambda: told(Rebooted(), at=datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)),
+    "a time in year 1": (
+        lambda: commit_of(Rebooted(), at=datetime.min.replace(tzinfo=UTC)),
         "1970",
     ),
-    "a time in year 9999": (lambda: told(Rebooted(), at=datetime.max.replace(tzinfo=UTC)), "9998"),
+    "a time before 1970": (
+        lambda: commit_of(Rebooted(), at=datetime(1969, 12, 31, 23, 59, 59, 999_999, tzinfo=UTC)),
+        "1970",
+    ),
+    "a time in year 9999": (
+        lambda: commit_of(Rebooted(), at=datetime.max.replace(tzinfo=UTC)),
+        "9998",
+    ),
     "an unknown collection": (lambda: writing(put(Key("nothing", "a"), b"{}")), "nothing"),
     "an empty id": (lambda: writing(put(item(""), row())), "row id is empty"),
     "a control character in an id": (lambda: writing(put(item("a\nb"), row())), "control"),
@@ -162,15 +177,15 @@ BAD: dict[str, tuple[Callable[[], Commit], str]] = {
         "control character",
     ),
     "an empty key": (
-        lambda: told(Rebooted(), once=CommitKey("", b"d")),
+        lambda: commit_of(Rebooted(), once=CommitKey("", b"d")),
         "idempotency key is empty",
     ),
     "a lone surrogate in a key": (
-        lambda: told(Rebooted(), once=CommitKey(SURROGATE, b"d")),
+        lambda: commit_of(Rebooted(), once=CommitKey(SURROGATE, b"d")),
         "lone surrogate",
     ),
     "a lone surrogate in the meta": (
-        lambda: told(Rebooted(), meta=Meta(actor=SURROGATE)),
+        lambda: commit_of(Rebooted(), meta=Meta(actor=SURROGATE)),
         "lone surrogate",
     ),
     "no meta": (lambda: raw(meta=None), "meta must be Meta, found NoneType"),
@@ -196,7 +211,7 @@ BAD: dict[str, tuple[Callable[[], Commit], str]] = {
     ),
     "a body with a NUL": (lambda: bad_fact(body=b'{"text":"\x00"}'), "Rebooted .*NUL"),
     "a row that is no UTF-8": (lambda: bad_put(data=b'{"name":"\xff"}'), "items/a"),
-    "a row that is no UTF-8 where nobody looks": (
+    "a row that is not UTF-8 outside its columns": (
         lambda: bad_put(data=b'{"other":"\xff"}'),
         "items/a",
     ),
@@ -281,7 +296,7 @@ BAD: dict[str, tuple[Callable[[], Commit], str]] = {
 @pytest.mark.parametrize("name", BAD)
 def test_names_what_is_wrong_with_a_commit_and_writes_nothing(steady: Store, name: str) -> None:
     build, words = BAD[name]
-    good = told(ProductAdded("p1"), writes=[put(item("good"), row(), expect=POSITION_MAX)])
+    good = commit_of(ProductAdded("p1"), writes=[put(item("good"), row(), expect=POSITION_MAX)])
     rows = (item("a"), Key("notes", "a"))
     before = (whole_feed(steady), steady.get(*rows))
 
@@ -293,9 +308,11 @@ def test_names_what_is_wrong_with_a_commit_and_writes_nothing(steady: Store, nam
     assert isinstance(conflict, TidegateError), "the store still answers"
 
 
-def test_bad_commits_of_a_group_leave_the_others_alone(store: Store) -> None:
+def test_bad_commits_of_a_group_do_not_affect_the_others(store: Store) -> None:
     first, *bad, last = store.commit(
-        told(ProductAdded("p1")), *(build() for build, _ in BAD.values()), told(ProductAdded("p2"))
+        commit_of(ProductAdded("p1")),
+        *(build() for build, _ in BAD.values()),
+        commit_of(ProductAdded("p2")),
     )
 
     assert {type(answer) for answer in bad} == {InvalidInput}
@@ -305,12 +322,12 @@ def test_bad_commits_of_a_group_leave_the_others_alone(store: Store) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", [ALL, about(Rebooted), Query((*PRODUCT.clauses, clause()))], ids=str
+    "query", [ALL, query_of(Rebooted), Query((*PRODUCT.clauses, clause()))], ids=str
 )
-def test_a_made_up_boundary_over_what_has_no_index_is_refused(store: Store, query: Query) -> None:
+def test_refuses_an_invented_boundary_without_an_index(store: Store, query: Query) -> None:
     """It would pass unchecked: no engine can tell whether it moved."""
     first, bad, last = store.commit(
-        told(ProductAdded("p1")), bounded(query, 0), told(ProductAdded("p2"))
+        commit_of(ProductAdded("p1")), bounded(query, 0), commit_of(ProductAdded("p2"))
     )
 
     assert isinstance(bad, UnfencedQuery)
@@ -322,18 +339,18 @@ BAD_QUERIES: dict[str, tuple[Callable[[], Query], str]] = {
     "no clause": (lambda: Query(()), "at least one clause"),
     "no type": (lambda: Query((Clause(frozenset()),)), "no event type"),
     "an unknown type": (lambda: Query((Clause(frozenset({"Nothing"})),)), "Nothing"),
-    "an unknown tag key": (lambda: about(ProductAdded, tags="colour:red"), "colour"),
+    "an unknown tag key": (lambda: query_of(ProductAdded, tags="colour:red"), "colour"),
     "an unknown tag key in a contains clause": (
-        lambda: about(tags=("colour:red", "product_id:p1"), contains=True),
+        lambda: query_of(tags=("colour:red", "product_id:p1"), contains=True),
         "colour",
     ),
     "an unknown tag key in a later clause": (
         lambda: Query((*ALL.clauses, clause(tags="colour:red"))),
         "colour",
     ),
-    "a tag without a value": (lambda: about(tags="product_id:"), "product_id:"),
-    "a lone surrogate": (lambda: about(tags=f"product_id:{SURROGATE}"), "lone surrogate"),
-    "a control character": (lambda: about(tags="product_id:\x00"), "control character"),
+    "a tag without a value": (lambda: query_of(tags="product_id:"), "product_id:"),
+    "a lone surrogate": (lambda: query_of(tags=f"product_id:{SURROGATE}"), "lone surrogate"),
+    "a control character": (lambda: query_of(tags="product_id:\x00"), "control character"),
     "a tag that is no text": (lambda: Query((Clause(None, frozenset({7})),)), "int"),  # type: ignore[arg-type]
 }
 
@@ -348,7 +365,7 @@ def test_names_what_is_wrong_with_a_query(steady: Store, name: str) -> None:
 
 def test_names_what_is_wrong_with_a_guard(steady: Store) -> None:
     with pytest.raises(InvalidInput, match="colour"):
-        steady.read(about(tags="product_id:p1"), guard=about(tags="colour:red"))
+        steady.read(query_of(tags="product_id:p1"), guard=query_of(tags="colour:red"))
 
 
 # ── the content of a fact, refused where it is built ──────────────────────────────────────────────
@@ -368,7 +385,7 @@ def test_names_what_is_wrong_with_a_guard(steady: Store) -> None:
     ],
     ids=lambda value: str(value).encode("ascii", "backslashreplace").decode(),
 )
-def test_a_fact_without_a_portable_form_is_never_made(
+def test_refuses_to_build_a_fact_without_a_portable_form(
     steady: Store, value: ProductAdded, words: str
 ) -> None:
     before = whole_feed(steady)
@@ -413,29 +430,30 @@ def test_tag_values_may_hold_anything_printable_and_stay_distinct(store: Store) 
         append(store, ProductAdded(value, str(number)))
 
     for number, value in enumerate(ODD):
-        query = about(ProductAdded, tags=f"product_id:{value}")
+        query = query_of(ProductAdded, tags=f"product_id:{value}")
         assert values(store.read(query).events) == [ProductAdded(value, str(number))]
 
 
-def test_a_boundary_on_an_odd_tag_guards_it_and_no_other(store: Store) -> None:
+def test_a_boundary_on_an_unusual_tag_guards_only_that_tag(store: Store) -> None:
     boundaries = {
-        value: seen(store, about(ProductAdded, tags=f"product_id:{value}")) for value in ODD
+        value: boundary_of(store, query_of(ProductAdded, tags=f"product_id:{value}"))
+        for value in ODD
     }
     for moved in ("a:b", "a/b", "é", "*"):
         append(store, ProductAdded(moved))
 
     for value, boundary in boundaries.items():
-        (outcome,) = store.commit(told(on=[boundary]))
+        (outcome,) = store.commit(commit_of(on=[boundary]))
         assert isinstance(outcome, BoundaryMoved) == (value in ("a:b", "a/b", "é", "*")), value
 
 
-def test_pairs_of_odd_tags_stay_distinct(store: Store) -> None:
+def test_pairs_of_unusual_tags_stay_distinct(store: Store) -> None:
     pairs = [(left, right) for left in ODD[:9] for right in ("x", left + "x", "a:b")]
     for product, order in pairs:
         append(store, DemandRecorded(product, order))
 
     for product, order in pairs:
-        query = about(
+        query = query_of(
             DemandRecorded, DemandRevoked, tags=(f"product_id:{product}", f"order_id:{order}")
         )
         assert values(store.read(query).events) == [DemandRecorded(product, order)]
@@ -452,7 +470,7 @@ def test_an_empty_list_gives_no_tag(store: Store) -> None:
 def test_row_ids_may_hold_anything_printable_and_stay_distinct(store: Store) -> None:
     for start in range(0, len(ODD), 8):
         writes = [put(item(name), row(name=name, state=name)) for name in ODD[start : start + 8]]
-        land(store, told(writes=writes))
+        land(store, commit_of(writes=writes))
 
     found = store.get(*(item(name) for name in ODD))
     assert [record.data for record in found if record] == [row(name=n, state=n) for n in ODD]
@@ -463,7 +481,7 @@ def test_row_ids_may_hold_anything_printable_and_stay_distinct(store: Store) -> 
 def test_a_row_may_hold_a_null_character_in_its_text(store: Store) -> None:
     data = row(name="a\x00b")
 
-    land(store, told(writes=[put(item("a"), data)]))
+    land(store, commit_of(writes=[put(item("a"), data)]))
 
     assert stored(store, item("a")).data == data
 
@@ -471,7 +489,7 @@ def test_a_row_may_hold_a_null_character_in_its_text(store: Store) -> None:
 def test_meta_and_a_body_may_hold_any_text(store: Store) -> None:
     meta = Meta(actor="a\x00\n'\"\\ 😀", request=" ", cause="é")
 
-    land(store, told(Rebooted("\x00 \x1f"), meta=meta))
+    land(store, commit_of(Rebooted("\x00 \x1f"), meta=meta))
 
     (event,) = whole_feed(store)
     assert event.meta == meta

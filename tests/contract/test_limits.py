@@ -22,16 +22,16 @@ from tests.contract.world import (
     ProductAdded,
     ProductRenamed,
     Rebooted,
-    about,
     append,
+    boundary_of,
     clause,
+    commit_of,
     item,
     land,
     put,
+    query_of,
     row,
-    seen,
     stored,
-    told,
     values,
     whole_feed,
 )
@@ -93,7 +93,7 @@ def whole(size: int) -> Commit:
     parts = [BODY_BYTES_MAX] * 8 + [ROW_BYTES_MAX] * 3 + [ANSWER_BYTES_MAX, TAG_BYTES_MAX + 2, 1]
     rest = size - sum(parts)
     keys = [Key("notes", f"n{number}") for number in range(3)]
-    return told(
+    return commit_of(
         *(body(BODY_BYTES_MAX) for _ in range(8)),
         body(rest // 2),
         body(rest - rest // 2),
@@ -109,12 +109,14 @@ CASES: dict[str, Case] = {
     "a tag": (
         "bytes of a tag",
         TAG_BYTES_MAX,
-        lambda size: told(Fact("shop", "ProductAdded", 1, (f"product_id:{tag_of(size)}",), b"{}")),
+        lambda size: commit_of(
+            Fact("shop", "ProductAdded", 1, (f"product_id:{tag_of(size)}",), b"{}")
+        ),
     ),
     "tags of a fact": (
         "tags of a fact",
         TAGS_MAX,
-        lambda size: told(
+        lambda size: commit_of(
             Fact(
                 "shop",
                 "OrderPlaced",
@@ -128,41 +130,43 @@ CASES: dict[str, Case] = {
             )
         ),
     ),
-    "a body": ("bytes of a fact", BODY_BYTES_MAX, lambda size: told(body(size))),
+    "a body": ("bytes of a fact", BODY_BYTES_MAX, lambda size: commit_of(body(size))),
     "a row": (
         "bytes of a row",
         ROW_BYTES_MAX,
-        lambda size: told(writes=[put(Key("notes", "n"), note(size))]),
+        lambda size: commit_of(writes=[put(Key("notes", "n"), note(size))]),
     ),
     "an id": (
         "bytes of a row id",
         ID_BYTES_MAX,
-        lambda size: told(writes=[put(item("x" * (size % 2) + "é" * (size // 2)), row())]),
+        lambda size: commit_of(writes=[put(item("x" * (size % 2) + "é" * (size // 2)), row())]),
     ),
     "a kind": (
         "bytes of a fact's kind",
         TYPE_BYTES_MAX,
-        lambda size: told(KINDS[size]()),
+        lambda size: commit_of(KINDS[size]()),
     ),
     "meta": (
         "bytes of a member of meta",
         META_BYTES_MAX,
-        lambda size: told(Rebooted(), meta=Meta(cause="x" * (size % 2) + "é" * (size // 2))),
+        lambda size: commit_of(Rebooted(), meta=Meta(cause="x" * (size % 2) + "é" * (size // 2))),
     ),
     "an idempotency key": (
         "bytes of an idempotency key",
         ONCE_KEY_BYTES_MAX,
-        lambda size: told(Rebooted(), once=CommitKey("é" * (size // 2) + "x" * (size % 2), b"d")),
+        lambda size: commit_of(
+            Rebooted(), once=CommitKey("é" * (size // 2) + "x" * (size % 2), b"d")
+        ),
     ),
     "a digest": (
         "bytes of a digest",
         DIGEST_BYTES_MAX,
-        lambda size: told(Rebooted(), once=CommitKey("k", b"d" * size)),
+        lambda size: commit_of(Rebooted(), once=CommitKey("k", b"d" * size)),
     ),
     "an answer": (
         "bytes of an answer",
         ANSWER_BYTES_MAX,
-        lambda size: told(Rebooted(), once=CommitKey("k", b"d", b"a" * size)),
+        lambda size: commit_of(Rebooted(), once=CommitKey("k", b"d", b"a" * size)),
     ),
     "a commit": ("bytes of a commit", COMMIT_BYTES_MAX, whole),
 }
@@ -170,9 +174,7 @@ CASES: dict[str, Case] = {
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("step", [-1, 0])
-def test_takes_what_is_within_the_limit_and_gives_it_back(
-    store: Store, name: str, step: int
-) -> None:
+def test_stores_what_is_within_the_limit_and_returns_it(store: Store, name: str, step: int) -> None:
     _, limit, build = CASES[name]
     commit = build(limit + step)
 
@@ -191,7 +193,7 @@ def test_takes_what_is_within_the_limit_and_gives_it_back(
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_names_the_limit_that_was_passed_and_writes_nothing(steady: Store, name: str) -> None:
+def test_names_the_limit_that_was_exceeded_and_writes_nothing(steady: Store, name: str) -> None:
     limit, allowed, build = CASES[name]
     commit = build(allowed + 1)
     before = whole_feed(steady)
@@ -206,10 +208,12 @@ def test_names_the_limit_that_was_passed_and_writes_nothing(steady: Store, name:
         assert steady.receipt(commit.once.key) is None
 
 
-def test_commits_beyond_a_limit_leave_the_others_of_their_group_alone(store: Store) -> None:
+def test_commits_beyond_a_limit_do_not_affect_the_others_of_their_group(store: Store) -> None:
     beyond = [build(allowed + 1) for _, allowed, build in CASES.values()]
 
-    first, *refused, last = store.commit(told(Rebooted("1")), *beyond, told(Rebooted("2")))
+    first, *refused, last = store.commit(
+        commit_of(Rebooted("1")), *beyond, commit_of(Rebooted("2"))
+    )
 
     assert {type(answer) for answer in refused} == {LimitExceeded}
     assert not isinstance(first, TidegateError)
@@ -217,25 +221,25 @@ def test_commits_beyond_a_limit_leave_the_others_of_their_group_alone(store: Sto
     assert values(whole_feed(store)) == [Rebooted("1"), Rebooted("2")]
 
 
-def test_a_type_has_a_longest_name(store: Store) -> None:
+def test_the_name_of_a_type_has_a_maximum_length(store: Store) -> None:
     append(store, LONGEST("t1"))
     with pytest.raises(LimitExceeded, match="bytes of a fact's type: found 129, allowed 128"):
         append(store, TOO_LONG("t1"))
 
-    (event,) = store.read(about(LONGEST, tags="thing_id:t1")).events
+    (event,) = store.read(query_of(LONGEST, tags="thing_id:t1")).events
     assert len(event.type) == TYPE_BYTES_MAX
 
 
 def test_a_commit_holds_128_facts_on_every_engine(store: Store) -> None:
     facts = [ProductAdded("p1", str(number)) for number in range(FACTS_MAX)]
     with pytest.raises(LimitExceeded, match="facts of a commit: found 129, allowed 128"):
-        SCHEMA.check(told(*facts, Rebooted()), COST_MAX)
-    SCHEMA.check(told(*facts), COST_MAX)
+        SCHEMA.check(commit_of(*facts, Rebooted()), COST_MAX)
+    SCHEMA.check(commit_of(*facts), COST_MAX)
 
     receipt = append(store, *facts)
 
     assert receipt.last - receipt.first == FACTS_MAX - 1
-    assert values(store.read(about(ProductAdded, tags="product_id:p1")).events) == facts
+    assert values(store.read(query_of(ProductAdded, tags="product_id:p1")).events) == facts
 
 
 def test_a_store_refuses_more_facts_than_its_packs_hold(steady: Store) -> None:
@@ -247,34 +251,34 @@ def test_a_store_refuses_more_facts_than_its_packs_hold(steady: Store) -> None:
 
 
 def rows(count: int) -> Commit:
-    return told(writes=[put(Key("notes", f"n{n}"), b'{"text":""}') for n in range(count)])
+    return commit_of(writes=[put(Key("notes", f"n{n}"), b'{"text":""}') for n in range(count)])
 
 
 def checks(count: int) -> Commit:
-    return told(writes=[Check(Key("notes", f"n{n}"), expect=0) for n in range(count)])
+    return commit_of(writes=[Check(Key("notes", f"n{n}"), expect=0) for n in range(count)])
 
 
 def spilled(count: int) -> Commit:
     """Facts that fill two slots and begin a third, and rows."""
-    return told(*(body(BODY_BYTES_MAX) for _ in range(3)), writes=rows(count).writes)
+    return commit_of(*(body(BODY_BYTES_MAX) for _ in range(3)), writes=rows(count).writes)
 
 
 def slotful(size: int) -> Commit:
     """Build facts that count as exactly this many bytes of a slot."""
     room = size - 2 * SLOT_FACT_BYTES
-    return told(body(room // 2), body(room - room // 2))
+    return commit_of(body(room // 2), body(room - room // 2))
 
 
 COSTS: dict[str, tuple[Callable[[int], Commit], int]] = {
     # a function of a count, and the cost at count 0
     "rows": (rows, 1),
     "checks": (checks, 1),
-    "rows beside large facts": (spilled, 3),
+    "rows with large facts": (spilled, 3),
 }
 
 
 @pytest.mark.parametrize("name", COSTS)
-def test_a_commit_of_cost_100_is_taken_by_every_engine(store: Store, name: str) -> None:
+def test_every_engine_accepts_a_commit_of_cost_100(store: Store, name: str) -> None:
     build, base = COSTS[name]
     largest = build(COST_MAX - base)
     assert SCHEMA.cost(largest) == COST_MAX
@@ -288,7 +292,7 @@ def test_a_commit_of_cost_100_is_taken_by_every_engine(store: Store, name: str) 
 
 
 @pytest.mark.parametrize("step", [-1, 0, 1])
-def test_counts_each_begun_slot_of_facts(store: Store, step: int) -> None:
+def test_counts_each_partial_slot_of_facts(store: Store, step: int) -> None:
     commit = slotful(SLOT_BYTES + step)
 
     assert SCHEMA.cost(commit) == (1 if step < 0 else 2)
@@ -301,27 +305,27 @@ def test_counts_indexes_rows_entries_checks_and_the_key(store: Store) -> None:
     query = Query(
         tuple(clause(ProductAdded, tags=tag) for tag in ("product_id:p1", "product_id:p2"))
     )
-    boundary = seen(store, query)
+    boundary = boundary_of(store, query)
     parts: Sequence[tuple[Commit, int]] = (
-        (told(), 1),
-        (told(Rebooted()), 1),
-        (told(ProductAdded("p1"), ProductAdded("p1")), 3),
-        (told(OrderPlaced("o1", "c1", ("p1", "p2"))), 5),
-        (told(DemandRecorded("p1", "o1")), 5),
-        (told(LabelsGiven("n1", labels)), 83),
-        (told(on=[boundary]), 3),
-        (told(ProductAdded("p1"), on=[boundary]), 4),
-        (told(ProductAdded("p1"), on=[boundary, boundary]), 4),
-        (told(once=CommitKey("k1", b"d")), 2),
-        (told(writes=[put(item("a"), row())]), 4),
-        (told(writes=[Check(item("b"), expect=0)]), 2),
+        (commit_of(), 1),
+        (commit_of(Rebooted()), 1),
+        (commit_of(ProductAdded("p1"), ProductAdded("p1")), 3),
+        (commit_of(OrderPlaced("o1", "c1", ("p1", "p2"))), 5),
+        (commit_of(DemandRecorded("p1", "o1")), 5),
+        (commit_of(LabelsGiven("n1", labels)), 83),
+        (commit_of(on=[boundary]), 3),
+        (commit_of(ProductAdded("p1"), on=[boundary]), 4),
+        (commit_of(ProductAdded("p1"), on=[boundary, boundary]), 4),
+        (commit_of(once=CommitKey("k1", b"d")), 2),
+        (commit_of(writes=[put(item("a"), row())]), 4),
+        (commit_of(writes=[Check(item("b"), expect=0)]), 2),
     )
     assert [SCHEMA.cost(commit) for commit, _ in parts] == [cost for _, cost in parts]
 
     for commit, _ in parts:
         # the boundary moves with the first ProductAdded("p1"): read it again
-        on = [seen(store, query)] if commit.boundaries else []
-        land(store, told(*commit.facts, on=on, writes=commit.writes, once=commit.once))
+        on = [boundary_of(store, query)] if commit.boundaries else []
+        land(store, commit_of(*commit.facts, on=on, writes=commit.writes, once=commit.once))
 
 
 def test_a_store_refuses_what_costs_more_than_its_packs(steady: Store) -> None:
@@ -332,7 +336,7 @@ def test_a_store_refuses_what_costs_more_than_its_packs(steady: Store) -> None:
     assert steady.range("notes", limit=1) == ()
 
 
-def test_a_commit_names_at_most_so_many_rows(steady: Store) -> None:
+def test_limits_the_rows_of_a_commit(steady: Store) -> None:
     with pytest.raises(LimitExceeded, match=f"writes of a commit: found {WRITES_MAX + 1}"):
         land(steady, rows(WRITES_MAX + 1))
 
@@ -349,18 +353,18 @@ def test_a_query_of_64_clauses_is_read_and_guarded(store: Store) -> None:
     query = Query(clauses)
 
     assert values(store.read(query).events) == [ProductAdded("p63")]
-    land(store, told(ProductAdded("p0"), on=[seen(store, query)]))
+    land(store, commit_of(ProductAdded("p0"), on=[boundary_of(store, query)]))
 
 
 def test_a_query_of_64_clauses_on_nothing_is_guarded_too(store: Store) -> None:
     clauses = tuple(clause(ProductAdded, tags=f"product_id:p{n}") for n in range(CLAUSES_MAX))
-    guard = about(OrderPlaced, tags="order_id:o1")
+    guard = query_of(OrderPlaced, tags="order_id:o1")
 
-    boundary = seen(store, Query(clauses), guard=guard)
+    boundary = boundary_of(store, Query(clauses), guard=guard)
 
-    land(store, told(OrderPlaced("o1", "c1"), on=[boundary]))
+    land(store, commit_of(OrderPlaced("o1", "c1"), on=[boundary]))
     with pytest.raises(BoundaryMoved, match="OrderPlaced @ order_id:o1"):
-        land(store, told(OrderPlaced("o1", "c2"), on=[boundary]))
+        land(store, commit_of(OrderPlaced("o1", "c2"), on=[boundary]))
 
 
 class Renew(Struct, frozen=True):

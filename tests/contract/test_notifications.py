@@ -67,7 +67,7 @@ def queue_of(fleet: InProcessFleet, name: str) -> NoticeQueue:
 
 
 @pytest.mark.req("NT-1")
-def test_of_two_notifiers_one_queues_and_a_late_one_changes_nothing(
+def test_one_of_two_notifiers_queues_and_a_late_one_changes_nothing(
     fleet_stores: FleetStores,
 ) -> None:
     """The late one still believes that it leads. Each of its commits checks the lease."""
@@ -93,7 +93,7 @@ def test_of_two_notifiers_one_queues_and_a_late_one_changes_nothing(
     assert differences(fleet.store, FOLDS) == []
 
 
-def test_a_digest_ends_as_many_notices_as_one_commit_may(fleet: InProcessFleet) -> None:
+def test_a_digest_ends_the_maximum_of_notices_in_one_commit(fleet: InProcessFleet) -> None:
     subscribe(fleet, "ops")
     leader = leader_of(fleet)
     for number in range(ENDED_MAX + 1):

@@ -22,10 +22,10 @@ from tests.contract.outbox_world import (
     Pin,
     Point,
     die_in_child,
+    direct_writer,
     drain,
     drain_on,
     intent,
-    landed,
     opened,
     outbox_world_on,
     pending,
@@ -104,7 +104,7 @@ def fake() -> FakeTarget:
 
 
 @pytest.mark.req("RS-8", "RS-9")
-def test_puts_state_event_and_intent_into_one_commit_and_does_nothing_outside(
+def test_writes_state_event_and_intent_in_one_commit_and_performs_nothing(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     """RS-8: "state, event and outbox row in one commit, then worker, outcome event"."""
@@ -125,7 +125,7 @@ def test_puts_state_event_and_intent_into_one_commit_and_does_nothing_outside(
 
 
 @pytest.mark.req("RS-9")
-def test_an_intent_stays_as_it_was_written_whatever_becomes_of_it(
+def test_an_intent_never_changes_after_it_was_written(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     """RS-9: "Outbox rows are immutable"."""
@@ -179,7 +179,7 @@ def test_refuses_secrets_at_write_and_writes_nothing(
 
 
 @pytest.mark.req("RS-10")
-def test_performs_what_is_due_and_appends_its_success(
+def test_performs_a_due_intent_and_appends_its_success(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     """RS-10: "A worker performs outbox work with back-off and appends success or failure"."""
@@ -199,7 +199,7 @@ def test_performs_what_is_due_and_appends_its_success(
 
 
 @pytest.mark.req("RS-9", "RS-10")
-def test_backs_off_and_tries_again_with_the_same_key_and_the_same_words(
+def test_backs_off_and_retries_with_the_same_key_and_body(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     """RS-9: "idempotencyKey (same at each retry)"."""
@@ -231,7 +231,7 @@ def test_backs_off_and_tries_again_with_the_same_key_and_the_same_words(
 
 
 @pytest.mark.req("RS-10")
-def test_keeps_the_order_of_a_scope_while_other_scopes_go_on(
+def test_keeps_the_order_of_a_scope_while_other_scopes_proceed(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     outbox_world.pin("web.1", ALIAS, DNS)
@@ -279,7 +279,7 @@ def test_a_newer_intent_supersedes_the_pending_one_by_a_fact_of_its_own(
     ]
 
 
-def test_an_effect_that_was_under_way_when_it_was_superseded_is_recorded_as_it_was(
+def test_records_the_outcome_of_an_effect_that_was_superseded_meanwhile(
     outbox_world: OutboxWorld,
 ) -> None:
     class Overtaken(FakeTarget):
@@ -305,7 +305,7 @@ def test_an_effect_that_was_under_way_when_it_was_superseded_is_recorded_as_it_w
 
 
 @pytest.mark.req("RS-10")
-def test_gives_up_after_twelve_attempts_aloud_and_lets_the_next_one_pass(
+def test_gives_up_after_twelve_attempts_with_a_fact_and_performs_the_next_one(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     outbox_world.pin("web.1", ALIAS, DNS)
@@ -364,7 +364,7 @@ def test_redrives_a_dead_letter_under_its_old_key(
         outbox_world.control.execute(redrive_intent, command)
 
 
-def test_does_not_redrive_what_something_newer_has_replaced(
+def test_does_not_redrive_an_intent_that_a_newer_one_replaced(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     outbox_world.pin("web.1", ALIAS)
@@ -390,14 +390,14 @@ def test_does_not_redrive_what_something_newer_has_replaced(
 
 
 @pytest.mark.req("RS-10")
-def test_lets_an_operator_cancel_an_intent_and_the_next_one_of_the_scope_pass(
+def test_an_operator_cancels_an_intent_and_the_next_one_of_the_scope_is_performed(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     outbox_world.pin("web.1", ALIAS, DNS)
     fake.answers.append(TargetFailed("not yet"))
     worker = outbox_world.worker(by_operation(fake, (ALIAS, DNS)))
     worker.work()
-    assert outbox_world.shown(DNS).attempts == 0, "it waits behind the alias"
+    assert outbox_world.shown(DNS).attempts == 0, "it waits for the alias"
     command = CancelIntent(
         scope="web", intent_id=intent(ALIAS), by="user_ops", reason="the alias is gone"
     )
@@ -428,7 +428,7 @@ def test_lets_an_operator_cancel_an_intent_and_the_next_one_of_the_scope_pass(
 
 
 @pytest.mark.req("RS-10")
-def test_keeps_what_a_cancelled_attempt_did_and_owes_the_operation_anew_when_asked(
+def test_records_the_effect_of_a_cancelled_attempt_and_requests_the_operation_again(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     """The worker was performing it when it was cancelled: its outcome is true, and changes no
@@ -452,7 +452,7 @@ def test_keeps_what_a_cancelled_attempt_did_and_owes_the_operation_anew_when_ask
 
 
 @pytest.mark.req("RS-10")
-def test_an_outcome_that_is_known_already_changes_nothing_but_a_success_always_counts(
+def test_a_known_outcome_changes_nothing_but_a_success_always_counts(
     outbox_world: OutboxWorld,
 ) -> None:
     outbox_world.pin("web.1", ALIAS)
@@ -475,7 +475,7 @@ def test_an_outcome_that_is_known_already_changes_nothing_but_a_success_always_c
     )
 
 
-def test_fails_an_operation_that_has_no_target_and_takes_it_up_when_there_is_one(
+def test_fails_an_operation_without_a_target_and_performs_it_once_there_is_one(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     outbox_world.pin("web.1", ALIAS)
@@ -488,7 +488,7 @@ def test_fails_an_operation_that_has_no_target_and_takes_it_up_when_there_is_one
     assert outbox_world.shown(ALIAS).state is IntentState.DONE
 
 
-def test_leaves_a_scope_alone_that_another_worker_holds(
+def test_skips_a_scope_that_another_worker_holds(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     outbox_world.pin("web.1", ALIAS)
@@ -501,13 +501,13 @@ def test_leaves_a_scope_alone_that_another_worker_holds(
     assert [made.scope for made in worker.work()] == ["web"]
 
 
-def test_performs_nothing_when_the_lease_could_run_out_under_it(outbox_world: OutboxWorld) -> None:
+def test_performs_nothing_when_the_lease_could_expire_during_it(outbox_world: OutboxWorld) -> None:
     """A process that slept between its claim and the effect must not act on the old claim."""
     outbox_world.pin("web.1", ALIAS)
     slow = FakeTarget(timeout_seconds=20)
     times = iter([T0, T0, T0])  # the round, the claim and the read of the queue; then it sleeps
     clock = lambda: next(times, T0 + timedelta(seconds=10))  # noqa: E731
-    control = Control(outbox_world.store, FOLDS, landed(outbox_world.store), clock=clock)
+    control = Control(outbox_world.store, FOLDS, direct_writer(outbox_world.store), clock=clock)
 
     assert OutboxSender(control, {ALIAS: slow}).work() == ()
 
@@ -516,7 +516,7 @@ def test_performs_nothing_when_the_lease_could_run_out_under_it(outbox_world: Ou
         outbox_world.worker({ALIAS: FakeTarget(timeout_seconds=30)})
 
 
-def test_works_in_bounded_rounds_and_stops_when_told(
+def test_works_in_bounded_rounds_and_stops_on_request(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     for number in range(5):
@@ -538,7 +538,7 @@ def test_works_in_bounded_rounds_and_stops_when_told(
     assert worker.work(stop) == ()
 
 
-def test_outlives_a_store_that_fails_and_loses_nothing(
+def test_survives_a_store_that_fails_and_loses_nothing(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     """An outcome that could not be recorded is performed again, with the same key."""
@@ -555,7 +555,7 @@ def test_outlives_a_store_that_fails_and_loses_nothing(
             return outbox_world.store.commit(*commits)
 
     failing = Failing()
-    control = Control(failing, FOLDS, landed(failing), clock=outbox_world.clock)  # type: ignore[arg-type]
+    control = Control(failing, FOLDS, direct_writer(failing), clock=outbox_world.clock)  # type: ignore[arg-type]
     stop = Event()
     rounds = []
 
@@ -710,7 +710,7 @@ def test_effect_first_recovers_from_key_and_observation_when_the_commit_failed(
 
 
 @pytest.mark.req("RS-8")
-def test_effect_first_records_nothing_that_was_not_seen(outbox_world: OutboxWorld) -> None:
+def test_effect_first_records_nothing_that_was_not_observed(outbox_world: OutboxWorld) -> None:
     class Liar(FakeTarget):
         def observe(self, scope: str, operation: str) -> Observation | None:
             return Observation("somebody:else:was:7")
@@ -729,7 +729,7 @@ def test_effect_first_records_nothing_that_was_not_seen(outbox_world: OutboxWorl
     assert outbox_world.head() == 0
 
 
-def test_names_an_intent_by_the_command_that_asked_for_it(outbox_world: OutboxWorld) -> None:
+def test_names_an_intent_after_the_command_that_requested_it(outbox_world: OutboxWorld) -> None:
     outbox_world.pin("web.1", ALIAS, command_id="c-7")
 
     id = intent_id("web", ALIAS, "web.1", "c-7")

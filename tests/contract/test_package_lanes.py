@@ -13,7 +13,7 @@ from tidegate.kernel.replay import differences
 
 
 @pytest.mark.req("LC-8")
-def test_of_eight_revisions_of_a_package_approved_at_once_all_are_published(
+def test_eight_revisions_of_a_package_approved_at_once_are_all_published(
     fleet_stores: FleetStores, tmp_path: Path, rounds: int
 ) -> None:
     store = fleet_stores.open()

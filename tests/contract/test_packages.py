@@ -172,7 +172,7 @@ DRAWN = {
 
 
 @pytest.mark.req("LC-2", "LC-13")
-def test_moves_along_the_drawn_edges_and_no_other_through_the_update_door(
+def test_an_update_follows_the_transitions_of_the_diagram_and_no_others(
     package_log: PackageLog,
 ) -> None:
     """“Published → Draft (cannot unpublish)”; only approval leads from Proposed to Published."""
@@ -257,7 +257,7 @@ def test_creates_drafts_only(
 
 
 @pytest.mark.req("LC-3")
-def test_creates_a_draft_where_nothing_or_draft_is_said(package_log: PackageLog) -> None:
+def test_creates_a_draft_if_the_lifecycle_is_empty_or_draft(package_log: PackageLog) -> None:
     """“Empty lifecycle: Defaults to Draft”"""
     for number, value in enumerate(("", "Draft")):
         name = package_log.create("v1", f"p{number}", lifecycle=value)
@@ -266,7 +266,7 @@ def test_creates_a_draft_where_nothing_or_draft_is_said(package_log: PackageLog)
 
 @pytest.mark.req("LC-11")
 @pytest.mark.parametrize("value", ["", "draft", "Deleted"])
-def test_tells_a_desired_lifecycle_that_does_not_exist(package_log: PackageLog, value: str) -> None:
+def test_names_a_desired_lifecycle_that_does_not_exist(package_log: PackageLog, value: str) -> None:
     """“invalid desired lifecycle value: {value}”"""
     name = package_log.create()
 
@@ -278,7 +278,7 @@ def test_tells_a_desired_lifecycle_that_does_not_exist(package_log: PackageLog, 
 
 
 @pytest.mark.req("LC-11")
-def test_tells_a_damaged_lifecycle_and_decides_nothing_on_it(package_log: PackageLog) -> None:
+def test_reports_a_damaged_lifecycle_and_decides_nothing_on_it(package_log: PackageLog) -> None:
     """“invalid original lifecycle value: {value}”"""
     name = package_log.create()
     (sound,) = package_log.store.get(revision_key(name))
@@ -332,7 +332,7 @@ REFUSALS: dict[Operation, type[TidegateError]] = {
 
 
 @pytest.mark.req("LC-12", "LC-4", "LC-5")
-def test_lets_change_what_the_matrix_allows_cell_by_cell(package_log: PackageLog) -> None:
+def test_allows_exactly_the_changes_of_the_matrix(package_log: PackageLog) -> None:
     """“Published: Immutable content - no task or resource modifications allowed”"""
     expected = {
         Operation.TASKS: "Draft",
@@ -361,7 +361,7 @@ def test_lets_change_what_the_matrix_allows_cell_by_cell(package_log: PackageLog
 
 
 @pytest.mark.req("LC-4")
-def test_keeps_the_first_task_for_ever_and_adds_others_in_draft(package_log: PackageLog) -> None:
+def test_never_changes_the_first_task_and_adds_others_in_draft(package_log: PackageLog) -> None:
     """The first task is the origin and never changes."""
     first = package_log.published(files=files(a="1"))
     name = package_log.create("v2", task=Edit(first))
@@ -423,7 +423,7 @@ def test_changes_content_metadata_and_lifecycle_of_a_draft_in_one_commit(
 
 
 @pytest.mark.req("LC-14")
-def test_refuses_an_update_beyond_metadata_whole_once_it_is_no_draft(
+def test_refuses_the_whole_of_an_update_beyond_metadata_unless_it_is_a_draft(
     package_log: PackageLog,
 ) -> None:
     """Its metadata part is not applied either."""
@@ -445,7 +445,7 @@ def test_refuses_an_update_beyond_metadata_whole_once_it_is_no_draft(
 
 
 @pytest.mark.req("LC-6")
-def test_demands_the_version_that_the_client_saw(package_log: PackageLog) -> None:
+def test_requires_the_version_that_the_client_read(package_log: PackageLog) -> None:
     """“the object has been modified; please apply your changes to the latest version and try
     again”
     """
@@ -499,7 +499,7 @@ def test_names_the_stale_version_before_the_illegal_transition(package_log: Pack
 
 
 @pytest.mark.req("LC-6")
-def test_is_not_made_stale_by_what_others_do_beside_it(package_log: PackageLog) -> None:
+def test_changes_of_other_revisions_do_not_make_a_version_stale(package_log: PackageLog) -> None:
     """A clone of a revision, or its package's next publication, does not change the revision."""
     name = package_log.published()
     seen = package_log.version(name)
@@ -592,7 +592,7 @@ def test_deletes_a_published_revision_only_after_deletion_was_proposed(
 
 
 @pytest.mark.req("LC-8")
-def test_sets_published_by_and_at_once(package_log: PackageLog) -> None:
+def test_sets_published_by_and_published_at_once(package_log: PackageLog) -> None:
     """“PublishedBy: Records user who published the package revision”"""
     name = package_log.create()
     package_log.propose(name)
@@ -639,7 +639,7 @@ def test_publishes_with_the_approval_that_completes_the_quorum(package_log: Pack
     assert approvers(package_log.timeline(name)) == (REVIEWER, OPERATOR)
 
 
-def test_says_so_where_one_person_publishes_alone(package_log: PackageLog) -> None:
+def test_records_that_one_person_published_alone(package_log: PackageLog) -> None:
     package_log.repository("mine", quorum=0)
     name = package_log.create(repository="mine")
     package_log.propose(name)
@@ -649,7 +649,7 @@ def test_says_so_where_one_person_publishes_alone(package_log: PackageLog) -> No
     assert package_log.revision(name).self_approved
 
 
-def test_demands_the_readiness_gates_at_proposal_and_at_approval(package_log: PackageLog) -> None:
+def test_checks_the_readiness_gates_at_proposal_and_at_approval(package_log: PackageLog) -> None:
     name = package_log.create(files=files(a="1"), readiness_gates=("tested",))
 
     def report(status: ConditionStatus) -> None:
@@ -755,7 +755,7 @@ def test_copies_an_earlier_revision_into_a_draft_without_changing_it(
 
 
 @pytest.mark.req("LC-17")
-def test_keeps_a_revision_that_others_descend_from(package_log: PackageLog) -> None:
+def test_protects_a_revision_that_others_descend_from(package_log: PackageLog) -> None:
     """“Ensures consistency in dependency checks”"""
     base = package_log.published("v1")
     package_log.propose_deletion(base)
@@ -875,7 +875,7 @@ def test_reads_the_audit_walk_back_after_the_revision_is_gone(
     assert tombstone.upstream is not None
 
 
-def test_tells_the_incarnations_of_a_name_apart(package_log: PackageLog) -> None:
+def test_distinguishes_the_incarnations_of_a_name(package_log: PackageLog) -> None:
     name = package_log.create()
     first = package_log.revision(name).uid
     refused(

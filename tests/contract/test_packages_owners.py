@@ -45,7 +45,7 @@ def owned(package_log: PackageLog, owner: OwnerReference) -> list[str]:
     return [row.revision for row in found]
 
 
-def test_finds_by_their_owners_what_names_them_and_nothing_else(package_log: PackageLog) -> None:
+def test_finds_exactly_the_revisions_that_name_an_owner(package_log: PackageLog) -> None:
     both = package_log.create(metadata=Metadata(owner_references=(EDGE, CORE)))
     one = package_log.create(package="one", metadata=Metadata(owner_references=(EDGE,)))
     held = package_log.create(
@@ -68,7 +68,7 @@ def test_finds_by_their_owners_what_names_them_and_nothing_else(package_log: Pac
     assert owned(package_log, CORE) == [nobody, both]
 
 
-def test_tells_owners_apart_whose_keys_read_alike(package_log: PackageLog) -> None:
+def test_distinguishes_owners_whose_keys_look_alike(package_log: PackageLog) -> None:
     """Kind a/b with id c reads as kind a with id b/c: one row for both, until both are deleted."""
     left, right = OwnerReference("a.b/c", "d"), OwnerReference("a.b", "c/d")
     name = package_log.create(metadata=Metadata(owner_references=(left, right)))
@@ -82,7 +82,7 @@ def test_tells_owners_apart_whose_keys_read_alike(package_log: PackageLog) -> No
 
 
 @pytest.mark.req("LC-5")
-def test_takes_as_many_owners_as_are_allowed_and_others_in_their_place(
+def test_accepts_the_maximum_of_owners_and_replaces_them(
     package_log: PackageLog,
 ) -> None:
     some, others = (
@@ -98,7 +98,7 @@ def test_takes_as_many_owners_as_are_allowed_and_others_in_their_place(
     assert package_log.store.range(REVISION_OWNERS.name, limit=1) == ()
 
 
-def test_reaps_drafts_and_proposals_of_an_owner_and_nothing_else(package_log: PackageLog) -> None:
+def test_deletes_drafts_and_proposals_of_an_owner_and_nothing_else(package_log: PackageLog) -> None:
     metadata = Metadata(owner_references=(EDGE,))
     published = package_log.published("v1", metadata=metadata)
     draft = package_log.create("v2", task=Edit(published), metadata=metadata)

@@ -153,7 +153,7 @@ def publications(package_log: PackageLog, package: str) -> list[int]:
 
 
 @pytest.mark.req("LC-6", "LC-8")
-def test_of_eight_approvers_one_publishes(package_log: PackageLog, race: Race, rounds: int) -> None:
+def test_one_of_eight_approvers_publishes(package_log: PackageLog, race: Race, rounds: int) -> None:
     for turn in range(rounds):
         name = package_log.brought_to(Lifecycle.PROPOSED, package=f"p{turn}")
 
@@ -260,7 +260,7 @@ def test_delete_against_clone(package_log: PackageLog, race: Race, rounds: int) 
         assert (package_log.find(base) is None) == (deleted == "done")
 
 
-def test_founders_of_one_path_agree_on_whose_it_is(
+def test_concurrent_first_writers_of_a_path_agree_on_its_owner(
     package_log: PackageLog, race: Race, rounds: int
 ) -> None:
     for turn in range(rounds):
@@ -280,7 +280,7 @@ def test_founders_of_one_path_agree_on_whose_it_is(
             assert (below, other) == ("path_overlap", "done")
 
 
-def test_neighbours_deleted_at_once_leave_the_right_one_as_the_latest(
+def test_deleting_neighbours_at_once_keeps_the_right_latest_revision(
     package_log: PackageLog, race: Race, rounds: int
 ) -> None:
     for turn in range(rounds):
@@ -332,7 +332,7 @@ def test_delete_a_package_against_a_new_revision_and_a_clone(
             assert package_log.package(package).live == 2
 
 
-def test_of_imports_of_one_package_at_once_one_lands(
+def test_one_of_several_imports_of_a_package_at_once_succeeds(
     package_log: PackageLog, race: Race, rounds: int
 ) -> None:
     taken = ("number_used", "already_exists", "package_exists", "package_not_empty")
@@ -357,7 +357,7 @@ def test_of_imports_of_one_package_at_once_one_lands(
         assert package_log.package(f"blueprints/p{turn}").live == 1
 
 
-def test_an_owner_gets_one_open_revision_however_many_race(
+def test_racing_creations_give_an_owner_one_open_revision(
     package_log: PackageLog, race: Race, rounds: int
 ) -> None:
     metadata = Metadata(owner_references=(OwnerReference("variant", "edge"),))

@@ -30,17 +30,17 @@ from tests.contract.world import (
     ProductRenamed,
     Rebooted,
     Tally,
-    about,
     append,
+    boundary_of,
     clause,
+    commit_of,
     item,
     land,
     positions,
     put,
+    query_of,
     row,
-    seen,
     stored,
-    told,
     whole_feed,
 )
 from tidegate.engines.key_ages import MARK_SECONDS, TICK_SECONDS
@@ -120,10 +120,10 @@ def test_history_cannot_be_changed_below_our_code(
         raw.execute(sql.encode())
 
     assert whole_feed(store) == before
-    assert positions(store.read(about(tags="order_id:o1")).events) == [2]
+    assert positions(store.read(query_of(tags="order_id:o1")).events) == [2]
 
 
-def test_a_fact_of_a_kind_that_nobody_declared_cannot_be_added_below_our_code(
+def test_a_fact_of_an_undeclared_kind_cannot_be_added_below_our_code(
     store: PostgresStore, raw: psycopg.Connection[Any]
 ) -> None:
     append(store, ProductAdded("p1"))
@@ -140,7 +140,7 @@ class Delivered(Struct, frozen=True):
     stock: Annotated[str, Partition()]
 
 
-def test_the_kinds_of_two_programs_are_both_allowed(connect: Open) -> None:
+def test_allows_the_kinds_of_two_programs(connect: Open) -> None:
     append(connect(), ProductAdded("p1"))
     other = Schema(Vocabulary(facts("warehouse", Delivered)))
 
@@ -154,7 +154,7 @@ def test_a_declared_member_is_a_column_that_follows_its_row(
     store: PostgresStore, raw: psycopg.Connection[Any]
 ) -> None:
     data = b'{ "name" : "N\\u00fc", "count":7,"state":null, "owner":"a\\u0000b" }'
-    land(store, told(writes=[put(item("a"), data)]))
+    land(store, commit_of(writes=[put(item("a"), data)]))
 
     found = raw.execute('SELECT name, state, owner, "count", data::text FROM items').fetchall()
 
@@ -169,7 +169,7 @@ def test_a_folded_row_must_carry_the_position_of_a_fact(
     engine: str, store: PostgresStore, raw: psycopg.Connection[Any]
 ) -> None:
     tally = put(Key("tallies", "t"), codec.encode(Tally("open")))
-    land(store, told(Rebooted(), writes=[tally]))
+    land(store, commit_of(Rebooted(), writes=[tally]))
 
     insert = "INSERT INTO tallies (id, version, born, data) VALUES ('x', %s, %s, %s)"
     for version, born, data, error in (
@@ -184,7 +184,7 @@ def test_a_folded_row_must_carry_the_position_of_a_fact(
     raw.execute(insert, (1, 1, '{"state":"open"}'))
 
 
-def test_a_commit_that_the_database_refuses_does_not_take_its_neighbours_along(
+def test_a_commit_that_the_database_refuses_does_not_affect_its_neighbours(
     store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # longer than an index of PostgreSQL can hold, and incompressible; our own limit is lower
@@ -193,9 +193,9 @@ def test_a_commit_that_the_database_refuses_does_not_take_its_neighbours_along(
     noise = "".join(chr(chars.randrange(0x100, 0xD000)) for _ in range(9_000))
 
     one, bad, other = store.commit(
-        told(writes=[put(item("one"), row(state="open"))]),
-        told(Rebooted(), writes=[put(item("bad"), row(state=noise))]),
-        told(writes=[put(item("other"), row(state="open"))]),
+        commit_of(writes=[put(item("one"), row(state="open"))]),
+        commit_of(Rebooted(), writes=[put(item("bad"), row(state=noise))]),
+        commit_of(writes=[put(item("other"), row(state="open"))]),
     )
 
     assert isinstance(bad, InvalidInput)
@@ -238,7 +238,7 @@ def test_refuses_what_it_cannot_serve(
         connect()
 
 
-def test_says_what_an_acknowledged_commit_is_worth(store: PostgresStore) -> None:
+def test_reports_the_durability_of_an_acknowledged_commit(store: PostgresStore) -> None:
     found = {setting.name: setting for setting in store.durability}
 
     assert set(found) >= {"fsync", "synchronous_commit", "full_page_writes"}
@@ -249,7 +249,7 @@ def test_says_what_an_acknowledged_commit_is_worth(store: PostgresStore) -> None
 def test_a_table_follows_its_declaration(connect: Open, raw: psycopg.Connection[Any]) -> None:
     bare = Collection("items", ITEMS.model)
     first = connect(Schema(VOCABULARY, (bare, TALLIES)))
-    land(first, told(writes=[put(item("a"), row(name="n", state="open", owner="me"))]))
+    land(first, commit_of(writes=[put(item("a"), row(name="n", state="open", owner="me"))]))
     assert first.range("items", limit=5)
 
     grown = connect(SCHEMA)
@@ -268,8 +268,10 @@ def test_a_table_follows_its_declaration(connect: Open, raw: psycopg.Connection[
         raw.execute("UPDATE items SET version = version")  # the existing row is not checked
     assert [record.key.id for record in first.range("items", limit=5)] == ["a"]
     with pytest.raises(InvalidInput):
-        land(third, told(writes=[put(item("b"), row(state="open"))]))
-    land(first, told(writes=[put(item("b"), row(state="shut"))]))  # the older program still works
+        land(third, commit_of(writes=[put(item("b"), row(state="open"))]))
+    land(
+        first, commit_of(writes=[put(item("b"), row(state="shut"))])
+    )  # the older program still works
 
 
 # ── indexing of a vocabulary that changes ─────────────────────────────────────────────────────────
@@ -293,36 +295,36 @@ def enter(known: Vocabulary, room: str, visitor: str) -> Any:
     return known.fact(known.types["Entered"].struct(room, visitor))
 
 
-def test_a_type_that_is_indexed_otherwise_is_indexed_again(connect: Open) -> None:
+def test_a_type_whose_index_rule_changed_is_indexed_again(connect: Open) -> None:
     plain, cross = vocabulary(cross=False), vocabulary(cross=True)
     older = connect(Schema(plain))
-    land(older, told(enter(plain, "r1", "v1"), enter(plain, "r2", "v1")))
+    land(older, commit_of(enter(plain, "r1", "v1"), enter(plain, "r2", "v1")))
     query = Query((clause(tags="visitor_id:v1"),))
     assert older.read(query).events == ()
 
     newer = connect(Schema(cross))
 
     assert positions(newer.read(query).events) == [1, 2]
-    boundary = seen(newer, query)
+    boundary = boundary_of(newer, query)
     with pytest.raises(StoreRefused, match="Entered"):
-        land(older, told(enter(plain, "r3", "v1")))  # it would be missing under its visitor
-    land(newer, told(enter(cross, "r3", "v1"), on=[boundary]))
+        land(older, commit_of(enter(plain, "r3", "v1")))  # it would be missing under its visitor
+    land(newer, commit_of(enter(cross, "r3", "v1"), on=[boundary]))
     with pytest.raises(BoundaryMoved):
-        land(newer, told(enter(cross, "r4", "v1"), on=[boundary]))
+        land(newer, commit_of(enter(cross, "r4", "v1"), on=[boundary]))
 
 
-def test_a_type_that_only_a_newer_program_knows_disturbs_no_older_one(connect: Open) -> None:
+def test_a_type_of_a_newer_program_does_not_disturb_an_older_one(connect: Open) -> None:
     few, many = vocabulary(cross=True), vocabulary(cross=True, more=True)
     older = connect(Schema(few))
     newer = connect(Schema(many))
     everything = Query((clause(tags="visitor_id:v1"),))
-    boundary = seen(older, everything)
+    boundary = boundary_of(older, everything)
 
-    land(newer, told(many.fact(many.types["Left"].struct("r1", "v1"))))
+    land(newer, commit_of(many.fact(many.types["Left"].struct("r1", "v1"))))
 
     with pytest.raises(BoundaryMoved):  # of any type, so also of one that it does not know
-        land(older, told(enter(few, "r1", "v1"), on=[boundary]))
-    land(older, told(enter(few, "r1", "v1")))
+        land(older, commit_of(enter(few, "r1", "v1"), on=[boundary]))
+    land(older, commit_of(enter(few, "r1", "v1")))
 
 
 # ── plans ─────────────────────────────────────────────────────────────────────────────────────────
@@ -344,12 +346,12 @@ def plan(connection: psycopg.Connection[Any], statement: Statement) -> str:
 
 @pytest.mark.usefixtures("store")
 def test_plans_made_on_an_empty_log_use_its_indexes(postgres_url: str, namespace: str) -> None:
-    by_type = about(OrderPlaced, tags="customer_id:c1")
-    contains = about(OrderPlaced, tags=("customer_id:c1", "order_id:o1"), contains=True)
+    by_type = query_of(OrderPlaced, tags="customer_id:c1")
+    contains = query_of(OrderPlaced, tags=("customer_id:c1", "order_id:o1"), contains=True)
     asked = {
         "a read": queries.read(VOCABULARY, by_type, 0, None),
         "a page": queries.read(VOCABULARY, by_type, 7, 10),
-        "a read of every type": queries.read(VOCABULARY, about(tags="order_id:o1"), 0, None),
+        "a read of every type": queries.read(VOCABULARY, query_of(tags="order_id:o1"), 0, None),
         "a read with a filter": queries.read(VOCABULARY, contains, 0, None),
         "all": queries.read(VOCABULARY, ALL, 0, 10),
         "the feed": queries.feed(0, 10),
@@ -380,7 +382,7 @@ RANGES = {
 
 @pytest.mark.usefixtures("store")
 @pytest.mark.parametrize("what", RANGES)
-def test_a_range_is_a_walk_along_one_index(postgres_url: str, namespace: str, what: str) -> None:
+def test_a_range_scans_one_index(postgres_url: str, namespace: str, what: str) -> None:
     (index, prefix, after), used, condition = RANGES[what]
     for descending in (False, True):
         statement = queries.range_of(ITEMS, index, prefix, after, 10, descending=descending)
@@ -419,12 +421,15 @@ def test_an_old_snapshot_elsewhere_does_not_slow_the_head(
 # ── the writer ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_of_eight_that_wait_for_the_lock_one_passes(
+def test_one_of_eight_writers_that_wait_for_the_lock_gets_it(
     connect: Open, raw: psycopg.Connection[Any], namespace: str
 ) -> None:
     handles = [connect() for _ in range(8)]
-    query = about(ProductAdded, tags="product_id:p1")
-    commits = [told(ProductAdded("p1", str(n)), on=[seen(h, query)]) for n, h in enumerate(handles)]
+    query = query_of(ProductAdded, tags="product_id:p1")
+    commits = [
+        commit_of(ProductAdded("p1", str(n)), on=[boundary_of(h, query)])
+        for n, h in enumerate(handles)
+    ]
     waiting = (
         "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted"
         " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -445,42 +450,42 @@ def test_of_eight_that_wait_for_the_lock_one_passes(
 
 
 @pytest.mark.parametrize("foreign", [1, writer.FOREIGN_MAX - 1, writer.FOREIGN_MAX, 700])
-def test_a_writer_notices_what_others_wrote_however_much(connect: Open, foreign: int) -> None:
+def test_a_writer_notices_any_amount_of_commits_by_others(connect: Open, foreign: int) -> None:
     ours, theirs = connect(), connect()
-    query = about(ProductAdded, ProductRenamed, tags="product_id:p1")
+    query = query_of(ProductAdded, ProductRenamed, tags="product_id:p1")
     append(ours, ProductAdded("p1"))
-    boundary = seen(ours, query)
-    others = about(ProductAdded, tags="product_id:p2")
-    unmoved = seen(ours, others)
+    boundary = boundary_of(ours, query)
+    others = query_of(ProductAdded, tags="product_id:p2")
+    unmoved = boundary_of(ours, others)
 
     append(theirs, ProductRenamed("p1"), *[Rebooted() for _ in range(foreign - 1)])
 
     with pytest.raises(BoundaryMoved) as moved:
-        land(ours, told(ProductRenamed("p1"), on=[boundary]))
+        land(ours, commit_of(ProductRenamed("p1"), on=[boundary]))
     assert moved.value.facts["position"] == 2
-    land(ours, told(ProductAdded("p2"), on=[unmoved]))
+    land(ours, commit_of(ProductAdded("p2"), on=[unmoved]))
     with pytest.raises(BoundaryMoved):
-        land(theirs, told(ProductAdded("p2"), on=[unmoved]))
+        land(theirs, commit_of(ProductAdded("p2"), on=[unmoved]))
 
 
-def test_a_boundary_older_than_the_writers_memory_is_looked_up(
+def test_a_boundary_older_than_the_writers_cache_is_looked_up(
     connect: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tidegate.engines.postgres.log_tail.PAIRS_MAX", 3)
     store = connect()
-    query = about(ProductAdded, ProductRenamed, tags="product_id:p0")
-    old = seen(store, query)
+    query = query_of(ProductAdded, ProductRenamed, tags="product_id:p0")
+    old = boundary_of(store, query)
     append(store, ProductAdded("p0"))
-    current = seen(store, query)
+    current = boundary_of(store, query)
 
     for number in range(1, 40):
         append(store, ProductAdded(f"p{number}"))
 
     with pytest.raises(BoundaryMoved):
-        land(store, told(ProductRenamed("p0"), on=[old]))
-    land(store, told(ProductRenamed("p0"), on=[current]))
+        land(store, commit_of(ProductRenamed("p0"), on=[old]))
+    land(store, commit_of(ProductRenamed("p0"), on=[current]))
     with pytest.raises(BoundaryMoved):
-        land(store, told(ProductRenamed("p0"), on=[current]))
+        land(store, commit_of(ProductRenamed("p0"), on=[current]))
 
 
 RECENT = "tidegate.engines.postgres.log_tail.PAIRS_MAX"
@@ -492,24 +497,24 @@ def products(prefix: str, count: int) -> list[ProductAdded]:
 
 
 @pytest.mark.parametrize("foreign", [1, 4, 9, writer.FOREIGN_MAX - 1, writer.FOREIGN_MAX])
-def test_one_creation_wins_though_the_memory_rotates_as_it_catches_up(
+def test_one_creation_wins_although_the_cache_rotates_while_it_catches_up(
     connect: Open, monkeypatch: pytest.MonkeyPatch, foreign: int
 ) -> None:
     monkeypatch.setattr(RECENT, 3)
     ours, theirs = connect(), connect()
     append(ours, Rebooted())
-    unseen = seen(ours, about(ProductAdded, tags="product_id:p"))
+    unseen = boundary_of(ours, query_of(ProductAdded, tags="product_id:p"))
     append(ours, ProductAdded("p"), *products("ours", 3))  # it is now in the older half
 
     append(theirs, *products("theirs", foreign))  # learning these drops the older half
 
     with pytest.raises(BoundaryMoved) as moved:
-        land(ours, told(ProductAdded("p"), on=[unseen]))
+        land(ours, commit_of(ProductAdded("p"), on=[unseen]))
     assert moved.value.facts["position"] == 2
-    assert len(ours.read(about(ProductAdded, tags="product_id:p")).events) == 1
+    assert len(ours.read(query_of(ProductAdded, tags="product_id:p")).events) == 1
 
 
-def test_one_creation_wins_wherever_the_memory_was_rotated(
+def test_one_creation_wins_wherever_the_cache_was_rotated(
     connect: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All boundaries of a log in one group, each older, as old, or younger than either floor."""
@@ -518,15 +523,15 @@ def test_one_creation_wins_wherever_the_memory_was_rotated(
     names = [f"p{number}" for number in range(12)]
     unseen = []
     for name in names:
-        unseen.append(seen(ours, about(ProductAdded, tags=f"product_id:{name}")))
+        unseen.append(boundary_of(ours, query_of(ProductAdded, tags=f"product_id:{name}")))
         append(ours, ProductAdded(name))
-    fresh = [seen(ours, about(ProductAdded, tags=f"product_id:{name}")) for name in names]
+    fresh = [boundary_of(ours, query_of(ProductAdded, tags=f"product_id:{name}")) for name in names]
     append(theirs, *products("theirs", 4))
 
     again = [ProductAdded(name) for name in names]
-    refused = ours.commit(*[told(a, on=[b]) for a, b in zip(again, unseen, strict=True)])
+    refused = ours.commit(*[commit_of(a, on=[b]) for a, b in zip(again, unseen, strict=True)])
     renamed = [ProductRenamed(name) for name in names]
-    landed = ours.commit(*[told(a, on=[b]) for a, b in zip(renamed, fresh, strict=True)])
+    landed = ours.commit(*[commit_of(a, on=[b]) for a, b in zip(renamed, fresh, strict=True)])
 
     assert [type(answer) for answer in refused] == [BoundaryMoved] * len(names)
     found = [answer.facts["position"] for answer in refused if isinstance(answer, BoundaryMoved)]
@@ -534,13 +539,13 @@ def test_one_creation_wins_wherever_the_memory_was_rotated(
     assert [type(answer) for answer in landed] == [Receipt] * len(names)
 
 
-def test_one_creation_wins_though_the_session_was_lost_meanwhile(
+def test_one_creation_wins_although_the_session_was_lost_meanwhile(
     connect: Open, raw: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(RECENT, 3)
     ours, theirs = connect(), connect()
     append(ours, Rebooted())
-    unseen = seen(ours, about(ProductAdded, tags="product_id:p"))
+    unseen = boundary_of(ours, query_of(ProductAdded, tags="product_id:p"))
     append(ours, ProductAdded("p"), *products("ours", 3))
     append(theirs, *products("theirs", 4))
 
@@ -549,10 +554,10 @@ def test_one_creation_wins_though_the_session_was_lost_meanwhile(
     raw.execute("SELECT pg_terminate_backend(%s, 10000)", (session._pgconn.backend_pid,))
 
     with pytest.raises(BoundaryMoved):
-        land(ours, told(ProductAdded("p"), on=[unseen]))
+        land(ours, commit_of(ProductAdded("p"), on=[unseen]))
 
 
-def test_tells_the_schemas_listeners_the_new_head(
+def test_notifies_the_listeners_of_a_schema_of_the_new_head(
     store: PostgresStore, raw: psycopg.Connection[Any], namespace: str
 ) -> None:
     raw.execute(f"LISTEN {namespace}")
@@ -563,7 +568,7 @@ def test_tells_the_schemas_listeners_the_new_head(
     assert (heard.channel, heard.payload) == (namespace, str(last))
 
 
-def test_old_keys_are_collected_and_young_ones_kept(
+def test_deletes_old_keys_and_keeps_young_ones(
     postgres_url: str, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the time while the log is open counts, in any process."""
@@ -576,16 +581,16 @@ def test_old_keys_are_collected_and_young_ones_kept(
         closing(PostgresStore(postgres_url, SCHEMA, namespace, monotonic=other_time)) as other,
     ):
         for number in range(5):
-            land(store, told(Rebooted(), once=CommitKey(f"old-{number}", b"d")))
+            land(store, commit_of(Rebooted(), once=CommitKey(f"old-{number}", b"d")))
         time.now += MARK_SECONDS
-        land(store, told(Rebooted()))  # everything up to here is at most this young
-        land(store, told(Rebooted(), once=CommitKey("young", b"d")))
+        land(store, commit_of(Rebooted()))  # everything up to here is at most this young
+        land(store, commit_of(Rebooted(), once=CommitKey("young", b"d")))
         other_time.now += kept  # as long for it, and no longer for the log
-        land(other, told(Rebooted()))
+        land(other, commit_of(Rebooted()))
         assert store.receipt("old-1") is not None
         time.now += kept + TICK_SECONDS
         for _ in range(3):
-            land(store, told(Rebooted()))
+            land(store, commit_of(Rebooted()))
 
         assert [store.receipt(f"old-{number}") for number in range(5)] == [None] * 5
         assert store.receipt("young") is not None
@@ -595,18 +600,18 @@ def test_more_threads_than_sessions_share_a_handle(store: PostgresStore) -> None
     append(store, ProductAdded("p1"))
 
     def use(number: int) -> int:
-        land(store, told(writes=[put(item(str(number)), row(count=number))]))
-        assert len(store.read(about(ProductAdded)).events) == 1
+        land(store, commit_of(writes=[put(item(str(number)), row(count=number))]))
+        assert len(store.read(query_of(ProductAdded)).events) == 1
         return json.loads(stored(store, item(str(number))).data).get("count", 0)
 
     with ThreadPoolExecutor(4 * READERS_MAX) as pool:
         assert list(pool.map(use, range(200))) == list(range(200))
 
 
-def test_a_closed_store_says_so(connect: Open) -> None:
+def test_a_closed_store_refuses_calls(connect: Open) -> None:
     store = connect()
     store.close()
 
-    for call in (lambda: store.read(ALL), lambda: land(store, told(Rebooted()))):
+    for call in (lambda: store.read(ALL), lambda: land(store, commit_of(Rebooted()))):
         with pytest.raises(StoreUnavailable, match="closed"):
             call()

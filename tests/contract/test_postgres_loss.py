@@ -25,14 +25,14 @@ from tests.contract.world import (
     SCHEMA,
     ProductAdded,
     Rebooted,
-    about,
     append,
+    boundary_of,
+    commit_of,
     item,
     land,
     put,
+    query_of,
     row,
-    seen,
-    told,
     whole_feed,
 )
 from tests.servers import postgres
@@ -67,7 +67,7 @@ def direct(postgres_url: str, namespace: str) -> Iterator[PostgresStore]:
 
 def keyed(number: int = 1) -> Commit:
     writes = [put(item(f"row-{number}"), row(count=number))]
-    return told(
+    return commit_of(
         ProductAdded(f"p{number}"), writes=writes, once=CommitKey(f"key-{number}", b"digest")
     )
 
@@ -86,7 +86,7 @@ def test_a_commit_whose_answer_was_lost_is_found_and_acknowledged(
         assert append(store, Rebooted()).first == 2
 
 
-def test_a_commit_that_never_arrived_is_said_not_to_be_applied(
+def test_a_commit_that_never_arrived_is_reported_as_not_applied(
     wire: PostgresProxy, direct: PostgresStore, namespace: str
 ) -> None:
     with closing(PostgresStore(wire.url, SCHEMA, namespace)) as store:
@@ -100,16 +100,16 @@ def test_a_commit_that_never_arrived_is_said_not_to_be_applied(
         assert land(store, keyed(1)).first == 1
 
 
-def test_a_commit_that_nobody_can_be_asked_about_is_unknown(
+def test_a_commit_that_cannot_be_looked_up_has_an_unknown_outcome(
     wire: PostgresProxy, direct: PostgresStore, namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(writer, "OUTCOME_SECONDS_MAX", 0.2)
     append(direct, ProductAdded("p2"))
-    moved = seen(direct, about(ProductAdded, tags="product_id:p2"))
+    moved = boundary_of(direct, query_of(ProductAdded, tags="product_id:p2"))
     append(direct, ProductAdded("p2"))
     with closing(PostgresStore(wire.url, SCHEMA, namespace)) as store:
         wire.cut, wire.is_cut_for_good = "after", True
-        unknown, refused = store.commit(keyed(), told(ProductAdded("p2"), on=[moved]))
+        unknown, refused = store.commit(keyed(), commit_of(ProductAdded("p2"), on=[moved]))
         assert direct.receipt("key-1") is not None
         assert isinstance(unknown, OutcomeUnknown)
         assert isinstance(refused, TidegateError)
@@ -138,9 +138,7 @@ def end_sessions(postgres_url: str, namespace: str) -> int:
     return len(found)
 
 
-def test_idle_sessions_that_were_ended_are_replaced_unnoticed(
-    postgres_url: str, namespace: str
-) -> None:
+def test_replaces_ended_idle_sessions_without_an_error(postgres_url: str, namespace: str) -> None:
     url = f"{postgres_url}&application_name={namespace}"
     with closing(PostgresStore(url, SCHEMA, namespace)) as store:
         append(store, Rebooted())
@@ -151,7 +149,7 @@ def test_idle_sessions_that_were_ended_are_replaced_unnoticed(
         assert len(store.read(ALL).events) == 2
 
 
-def test_sessions_ended_under_load_lose_and_double_nothing(
+def test_ending_sessions_under_load_loses_and_duplicates_nothing(
     postgres_url: str, namespace: str
 ) -> None:
     url = f"{postgres_url}&application_name={namespace}"
@@ -168,7 +166,9 @@ def test_sessions_ended_under_load_lose_and_double_nothing(
         with ThreadPoolExecutor(4) as pool:
             chaos = pool.submit(end_again_and_again)
             try:
-                landed = sum(pool.map(lambda n: insist(handles[n], f"client-{n}", 60), range(3)))
+                landed = sum(
+                    pool.map(lambda n: commit_all(handles[n], f"client-{n}", 60), range(3))
+                )
             finally:
                 ended.set()
             chaos.result()
@@ -180,11 +180,11 @@ def test_sessions_ended_under_load_lose_and_double_nothing(
     assert [event.position for event in events] == list(range(1, 181))
 
 
-def insist(store: PostgresStore, name: str, count: int) -> int:
+def commit_all(store: PostgresStore, name: str, count: int) -> int:
     """Commit each, sending it again with its key until the answer is a receipt."""
     for number in range(count):
         key = f"{name}-{number}"
-        commit = told(ProductAdded(key), once=CommitKey(key, b"digest"))
+        commit = commit_of(ProductAdded(key), once=CommitKey(key, b"digest"))
         for _ in range(SENDS_MAX):
             (answer,) = store.commit(commit)
             if isinstance(answer, Receipt):
@@ -226,7 +226,7 @@ def test_a_writer_that_stalls_with_the_lock_loses_it(
 
 
 @pytest.mark.long
-def test_a_server_that_is_away_is_unavailable_and_comes_back(
+def test_a_server_that_stops_is_unavailable_until_it_is_back(
     namespace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv(postgres.URL_VARIABLE, raising=False)
@@ -305,7 +305,7 @@ def test_a_killed_server_loses_nothing_that_was_acknowledged(
                 return
             key = f"{name}-{number}"
             sent.append(key)
-            (answer,) = store.commit(told(ProductAdded(key), once=CommitKey(key, b"digest")))
+            (answer,) = store.commit(commit_of(ProductAdded(key), once=CommitKey(key, b"digest")))
             if isinstance(answer, Receipt):
                 acknowledged.add(key)
             else:

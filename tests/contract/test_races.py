@@ -32,16 +32,16 @@ from tests.contract.world import (
     PriceChanged,
     ProductAdded,
     ProductRenamed,
-    about,
     append,
+    boundary_of,
+    commit_of,
     item,
     land,
     positions,
     put,
+    query_of,
     row,
-    seen,
     stored,
-    told,
     whole_feed,
 )
 from tidegate.errors import BoundaryMoved, TidegateError
@@ -94,17 +94,19 @@ def test_exactly_one_of_many_first_writers_wins_over_processes(
 
 
 @pytest.mark.req("CB-1", "CB-13")
-def test_of_decisions_that_all_read_before_any_wrote_exactly_one_lands(
+def test_one_of_several_decisions_that_all_read_before_any_wrote_commits(
     connect: Connect, rounds: int
 ) -> None:
     handles = [connect() for _ in range(4)]
     with ThreadPoolExecutor(8) as threads:
         for turn in range(rounds):
-            query = about(ProductAdded, tags=f"product_id:p{turn}")
-            boundaries = [seen(handles[n % 4], query) for n in range(8)]
+            query = query_of(ProductAdded, tags=f"product_id:p{turn}")
+            boundaries = [boundary_of(handles[n % 4], query) for n in range(8)]
             start = Barrier(8)
 
-            decided = [told(ProductAdded(f"p{turn}"), on=[boundary]) for boundary in boundaries]
+            decided = [
+                commit_of(ProductAdded(f"p{turn}"), on=[boundary]) for boundary in boundaries
+            ]
 
             def run(n: int, commit: Commit, start: Barrier = start) -> Receipt | TidegateError:
                 start.wait()
@@ -124,8 +126,8 @@ def across_tags(turn: int) -> tuple[Side, Side]:
     """One reads x and writes y; the other reads y and writes x."""
     x, y = f"x{turn}", f"y{turn}"
     return (
-        (about(ProductAdded, tags=f"product_id:{x}"), ProductAdded(y)),
-        (about(ProductAdded, tags=f"product_id:{y}"), ProductAdded(x)),
+        (query_of(ProductAdded, tags=f"product_id:{x}"), ProductAdded(y)),
+        (query_of(ProductAdded, tags=f"product_id:{y}"), ProductAdded(x)),
     )
 
 
@@ -133,16 +135,16 @@ def across_types(turn: int) -> tuple[Side, Side]:
     """In one partition, one reads names and writes a price; the other does the reverse."""
     tag = f"product_id:p{turn}"
     return (
-        (about(ProductRenamed, tags=tag), PriceChanged(f"p{turn}")),
-        (about(PriceChanged, tags=tag), ProductRenamed(f"p{turn}")),
+        (query_of(ProductRenamed, tags=tag), PriceChanged(f"p{turn}")),
+        (query_of(PriceChanged, tags=tag), ProductRenamed(f"p{turn}")),
     )
 
 
 def across_scopes(turn: int) -> tuple[Side, Side]:
     """One reads a customer over all partitions and writes a product; the other does the reverse."""
     return (
-        (about(OrderPlaced, tags=f"customer_id:c{turn}"), ProductAdded(f"p{turn}")),
-        (about(ProductAdded, tags=f"product_id:p{turn}"), OrderPlaced(f"o{turn}", f"c{turn}")),
+        (query_of(OrderPlaced, tags=f"customer_id:c{turn}"), ProductAdded(f"p{turn}")),
+        (query_of(ProductAdded, tags=f"product_id:p{turn}"), OrderPlaced(f"o{turn}", f"c{turn}")),
     )
 
 
@@ -158,9 +160,9 @@ def test_write_skew_is_impossible(
 
             def run(handle: Store, side: Side, start: Barrier = start) -> Receipt | TidegateError:
                 query, fact = side
-                boundary = seen(handle, query)
+                boundary = boundary_of(handle, query)
                 start.wait()  # both have read, neither has written
-                return handle.commit(told(fact, on=[boundary]))[0]
+                return handle.commit(commit_of(fact, on=[boundary]))[0]
 
             outcomes = list(threads.map(run, handles, sides(turn)))
 
@@ -171,12 +173,12 @@ def test_write_skew_is_impossible(
 
 
 @pytest.mark.req("CB-12", "CB-22")
-def test_decisions_that_share_nothing_all_land_at_once(crowd: Crowd, store: Store) -> None:
+def test_decisions_that_share_nothing_all_commit_at_once(crowd: Crowd, store: Store) -> None:
     def decide(handle: Store, number: int) -> int:
         for turn in range(3):
-            query = about(OrderPlaced, tags=f"customer_id:c{number}")
-            boundary = seen(handle, query)
-            land(handle, told(OrderPlaced(f"o{number}-{turn}", f"c{number}"), on=[boundary]))
+            query = query_of(OrderPlaced, tags=f"customer_id:c{number}")
+            boundary = boundary_of(handle, query)
+            land(handle, commit_of(OrderPlaced(f"o{number}-{turn}", f"c{number}"), on=[boundary]))
         return 3
 
     assert sum(crowd.in_threads(decide, 8)) == len(whole_feed(store)) == 24
@@ -184,7 +186,7 @@ def test_decisions_that_share_nothing_all_land_at_once(crowd: Crowd, store: Stor
 
 @pytest.mark.parametrize("where", ["threads", "processes"])
 def test_a_row_loses_no_update(crowd: Crowd, store: Store, engine: str, where: str) -> None:
-    land(store, told(writes=[put(item("counter"), row(count=0))]))
+    land(store, commit_of(writes=[put(item("counter"), row(count=0))]))
     times, writers = (3, 8) if engine == "dynamodb" else (6, 8)
     if where == "threads":
         crowd.in_threads(Counting(times), writers)
@@ -196,11 +198,11 @@ def test_a_row_loses_no_update(crowd: Crowd, store: Store, engine: str, where: s
     assert len(whole_feed(store)) == times * writers
 
 
-def test_one_request_sent_by_many_at_once_is_applied_once(crowd: Crowd, store: Store) -> None:
+def test_a_request_sent_many_times_at_once_is_applied_once(crowd: Crowd, store: Store) -> None:
     once = CommitKey("the request", b"digest", b"answer")
 
     def send(handle: Store, number: int) -> Receipt:
-        return land(handle, told(ProductAdded("p1", str(number)), once=once))
+        return land(handle, commit_of(ProductAdded("p1", str(number)), once=once))
 
     receipts = crowd.in_threads(send, 8)
 
@@ -211,14 +213,14 @@ def test_one_request_sent_by_many_at_once_is_applied_once(crowd: Crowd, store: S
 
 @pytest.mark.req("CB-17")
 def test_one_of_many_wins_a_race_for_the_first_event_of_a_type(crowd: Crowd, store: Store) -> None:
-    boundary = seen(store, about(Announced))
+    boundary = boundary_of(store, query_of(Announced))
 
     def announce(handle: Store, number: int) -> bool:
-        (outcome,) = handle.commit(told(Announced(str(number)), on=[boundary]))
+        (outcome,) = handle.commit(commit_of(Announced(str(number)), on=[boundary]))
         return isinstance(outcome, Receipt)
 
     assert crowd.in_threads(announce, 8).count(True) == 1
-    assert len(store.read(about(Announced)).events) == 1
+    assert len(store.read(query_of(Announced)).events) == 1
 
 
 # ── feeds under load ──────────────────────────────────────────────────────────────────────────────
@@ -257,7 +259,7 @@ def following(store: Store, page: int) -> Iterator[list[model.Event]]:
             follower.result()
 
 
-def prove_complete(
+def check_complete(
     store: Store, followed: list[model.Event], landed: list[tuple[int, int]]
 ) -> None:
     """Check that the follower saw the log: in order, nothing missing, and nothing added below its
@@ -280,7 +282,7 @@ def test_a_feed_is_complete_and_in_order_while_processes_write(
         landed = crowd.in_processes(Appending(commits), PROCESSES)
 
     acked = [pair for pairs in landed for pair in pairs]
-    prove_complete(reader, followed, acked)
+    check_complete(reader, followed, acked)
     assert len(followed) == 2 * len(acked)
 
 
@@ -294,24 +296,24 @@ def test_every_feed_is_complete_and_in_order_while_threads_write(
         landed = crowd.in_threads(Appending(commits), 8)
 
     acked = [pair for pairs in landed for pair in pairs]
-    prove_complete(readers[0], first, acked)
-    prove_complete(readers[1], second, acked)
+    check_complete(readers[0], first, acked)
+    check_complete(readers[1], second, acked)
 
 
-def test_writers_that_die_between_read_and_commit_hold_up_nobody(
+def test_writers_that_die_between_read_and_commit_delay_no_other_writer(
     connect: Connect, rounds: int
 ) -> None:
     reader = connect()
-    query = about(OrderPlaced, tags="customer_id:c1")
+    query = query_of(OrderPlaced, tags="customer_id:c1")
     with following(reader, 10) as followed:
         for turn in range(rounds):
             lost = connect()
-            seen(lost, query)  # it has read and decided, and does nothing more
+            boundary_of(lost, query)  # it has read and decided, and does nothing more
             writer = connect()
             append(writer, OrderPlaced(f"o{turn}", "c1"))
 
     assert len(followed) == rounds
-    prove_complete(reader, followed, [])
+    check_complete(reader, followed, [])
 
 
 @pytest.mark.long
@@ -342,15 +344,15 @@ def test_writers_that_are_killed_leave_whole_commits_and_a_complete_feed(
         if journal.exists()
         for pair in acknowledged(journal.read_text().splitlines(keepends=True))
     ]
-    prove_complete(reader, followed, [*landed, (last.first, last.last)])
-    prove_whole(followed[:-1])
+    check_complete(reader, followed, [*landed, (last.first, last.last)])
+    check_whole_commits(followed[:-1])
 
 
 def journaled(journal: Path) -> int:
     return journal.read_bytes().count(b"\n") if journal.exists() else 0
 
 
-def prove_whole(events: list[model.Event]) -> None:
+def check_whole_commits(events: list[model.Event]) -> None:
     """Check that each commit was an order and its note, next to each other: both or neither."""
     assert len(events) % 2 == 0
     for order, note in zip(events[::2], events[1::2], strict=True):

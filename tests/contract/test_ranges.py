@@ -91,7 +91,7 @@ def test_ranges_over_the_beginning_of_an_entry(
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_pages_through_an_index_also_inside_of_one_entry(shelf: Store, limit: int) -> None:
+def test_pages_through_an_index_even_inside_one_entry(shelf: Store, limit: int) -> None:
     pages: list[Record] = []
     after = ""
     while page := shelf.range("items", index="by_state", prefix="open", after=after, limit=limit):
@@ -103,7 +103,7 @@ def test_pages_through_an_index_also_inside_of_one_entry(shelf: Store, limit: in
 
 
 @pytest.mark.parametrize("prefix", ["", "a", "a%", "é", "😀", "nothing"])
-def test_ranges_over_ids_the_other_way_round(shelf: Store, prefix: str) -> None:
+def test_ranges_over_ids_in_reverse(shelf: Store, prefix: str) -> None:
     upwards = ids(shelf.range("items", prefix=prefix, limit=100))
 
     assert ids(shelf.range("items", prefix=prefix, limit=100, descending=True)) == upwards[::-1]
@@ -120,7 +120,7 @@ def test_ranges_over_ids_the_other_way_round(shelf: Store, prefix: str) -> None:
         ("by_owner", "w%"),
     ],
 )
-def test_ranges_over_an_index_the_other_way_round(shelf: Store, index: str, prefix: str) -> None:
+def test_ranges_over_an_index_in_reverse(shelf: Store, index: str, prefix: str) -> None:
     upwards = ids(shelf.range("items", index=index, prefix=prefix, limit=100))
     downwards = shelf.range("items", index=index, prefix=prefix, limit=100, descending=True)
 
@@ -128,7 +128,7 @@ def test_ranges_over_an_index_the_other_way_round(shelf: Store, index: str, pref
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
-def test_pages_downwards(shelf: Store, limit: int) -> None:
+def test_pages_in_reverse(shelf: Store, limit: int) -> None:
     pages: list[Record] = []
     after = ""
     while page := shelf.range(
@@ -152,7 +152,7 @@ def test_pages_downwards(shelf: Store, limit: int) -> None:
         ("a", "a", []),
     ],
 )
-def test_begins_downwards_below_what_was_seen(
+def test_a_reverse_range_begins_below_the_last_row_seen(
     shelf: Store, prefix: str, after: str, found: list[str]
 ) -> None:
     page = shelf.range("items", prefix=prefix, after=after, limit=2, descending=True)
@@ -195,7 +195,7 @@ def test_a_row_moves_between_entries_and_leaves_them_when_deleted(store: Store) 
     assert ids(store.range("items", index="by_owner", limit=10)) == ["b"]
 
 
-def test_a_refused_commit_leaves_every_entry_where_it_was(store: Store) -> None:
+def test_a_refused_commit_changes_no_entry(store: Store) -> None:
     version = write(store, put(A, row(state="open")))
 
     with pytest.raises(VersionConflict):

@@ -15,13 +15,13 @@ from tests.contract.world import (
     ProductAdded,
     ProductRenamed,
     Rebooted,
-    about,
     append,
+    boundary_of,
     clause,
+    commit_of,
     land,
     positions,
-    seen,
-    told,
+    query_of,
     values,
     whole_feed,
 )
@@ -46,21 +46,24 @@ HISTORY = (
 # What the public DCB specification says these find, as indexes into HISTORY.
 FOUND = {
     "all": (ALL, range(11)),
-    "one type": (about(ProductAdded), (0, 2)),
-    "two types": (about(PriceChanged, Rebooted), (6, 7)),
-    "a type that never happened": (about(ProductRenamed), ()),
-    "contains a partition tag": (about(tags="product_id:p1", contains=True), (0, 1, 3, 5, 7)),
-    "contains a secondary tag": (about(OrderPlaced, tags="product_id:p2", contains=True), (1, 4)),
+    "one type": (query_of(ProductAdded), (0, 2)),
+    "two types": (query_of(PriceChanged, Rebooted), (6, 7)),
+    "a type that never happened": (query_of(ProductRenamed), ()),
+    "contains a partition tag": (query_of(tags="product_id:p1", contains=True), (0, 1, 3, 5, 7)),
+    "contains a secondary tag": (
+        query_of(OrderPlaced, tags="product_id:p2", contains=True),
+        (1, 4),
+    ),
     "contains two tags": (
-        about(tags=("product_id:p1", "order_id:o1"), contains=True),
+        query_of(tags=("product_id:p1", "order_id:o1"), contains=True),
         (1, 3, 5),
     ),
     "contains three tags": (
-        about(tags=("product_id:p1", "order_id:o1", "invoice_id:i1"), contains=True),
+        query_of(tags=("product_id:p1", "order_id:o1", "invoice_id:i1"), contains=True),
         (5,),
     ),
     "contains by type": (
-        about(DemandRecorded, tags=("product_id:p1", "order_id:o1"), contains=True),
+        query_of(DemandRecorded, tags=("product_id:p1", "order_id:o1"), contains=True),
         (3,),
     ),
     "clauses are OR-ed": (
@@ -75,24 +78,24 @@ FOUND = {
 
 # Reads by the seed's rules: partition-scoped, cross-partition by declaration, exact composites.
 SCOPED = {
-    "a partition": (about(ProductAdded, PriceChanged, tags="product_id:p1"), (0, 7)),
-    "a partition, every type": (about(tags="product_id:p1"), (0, 3, 5, 7)),
-    "over all partitions": (about(OrderPlaced, tags="customer_id:c1"), (1, 4)),
-    "an element of a cross-partition list": (about(LabelsGiven, tags="label_id:blue"), (8,)),
+    "a partition": (query_of(ProductAdded, PriceChanged, tags="product_id:p1"), (0, 7)),
+    "a partition, every type": (query_of(tags="product_id:p1"), (0, 3, 5, 7)),
+    "over all partitions": (query_of(OrderPlaced, tags="customer_id:c1"), (1, 4)),
+    "an element of a cross-partition list": (query_of(LabelsGiven, tags="label_id:blue"), (8,)),
     "the exact pair": (
-        about(DemandRecorded, DemandBilled, tags=("product_id:p1", "order_id:o1")),
+        query_of(DemandRecorded, DemandBilled, tags=("product_id:p1", "order_id:o1")),
         (3,),
     ),
     "the exact three": (
-        about(DemandBilled, tags=("product_id:p1", "order_id:o1", "invoice_id:i1")),
+        query_of(DemandBilled, tags=("product_id:p1", "order_id:o1", "invoice_id:i1")),
         (5,),
     ),
     "a part of a set is not the set": (
-        about(OrderPlaced, tags=("customer_id:c1", "product_id:p2")),
+        query_of(OrderPlaced, tags=("customer_id:c1", "product_id:p2")),
         (),
     ),
-    "a type in global order": (about(Announced), (10,)),
-    "a tag value that nobody used": (about(tags="product_id:p"), ()),
+    "a type in global order": (query_of(Announced), (10,)),
+    "an unused tag value": (query_of(tags="product_id:p"), ()),
 }
 
 
@@ -106,7 +109,7 @@ def history(steady: Store) -> list[int]:
 
 @pytest.mark.req("CB-2", "CB-17", "CB-25")
 @pytest.mark.parametrize("name", FOUND)
-def test_reads_as_the_public_specification_says(
+def test_reads_as_the_public_specification_requires(
     steady: Store, history: list[int], name: str
 ) -> None:
     query, found = FOUND[name]
@@ -135,10 +138,10 @@ def test_pages_by_position_and_limit(steady: Store, history: list[int], name: st
         assert pages == wanted
 
 
-def test_has_no_boundary_only_when_the_limit_cut_the_page(
+def test_lacks_a_boundary_only_when_the_limit_cut_the_page(
     steady: Store, history: list[int]
 ) -> None:
-    query = about(OrderPlaced, tags="customer_id:c1")
+    query = query_of(OrderPlaced, tags="customer_id:c1")
 
     assert not steady.read(query, limit=1).has_boundary
     assert steady.read(query, limit=2).has_boundary
@@ -151,16 +154,16 @@ def test_has_no_boundary_only_when_the_limit_cut_the_page(
     "query",
     [
         ALL,
-        about(ProductAdded),
-        about(Announced, Rebooted),
-        about(OrderPlaced, tags="product_id:p1", contains=True),
-        about(tags=("product_id:p1", "order_id:o1"), contains=True),
-        about(tags=("product_id:p1", "order_id:o1", "invoice_id:i1")),
+        query_of(ProductAdded),
+        query_of(Announced, Rebooted),
+        query_of(OrderPlaced, tags="product_id:p1", contains=True),
+        query_of(tags=("product_id:p1", "order_id:o1"), contains=True),
+        query_of(tags=("product_id:p1", "order_id:o1", "invoice_id:i1")),
         Query((clause(ProductAdded, tags="product_id:p1"), clause(Rebooted))),
     ],
     ids=str,
 )
-def test_refuses_to_guard_what_no_index_covers(steady: Store, query: Query) -> None:
+def test_refuses_to_guard_a_query_that_no_index_covers(steady: Store, query: Query) -> None:
     page = steady.read(query)
 
     assert not page.has_boundary
@@ -170,57 +173,57 @@ def test_refuses_to_guard_what_no_index_covers(steady: Store, query: Query) -> N
 
 @pytest.mark.req("CB-17")
 def test_refuses_to_guard_when_the_guard_has_no_index(steady: Store) -> None:
-    query = about(ProductAdded, tags="product_id:p99")
+    query = query_of(ProductAdded, tags="product_id:p99")
 
-    assert not steady.read(query, guard=about(Rebooted)).has_boundary
+    assert not steady.read(query, guard=query_of(Rebooted)).has_boundary
 
 
 @pytest.mark.req("CB-17")
 def test_a_contains_clause_is_a_condition_where_a_tag_covers_its_types(store: Store) -> None:
-    query = about(OrderPlaced, tags=("customer_id:c1", "product_id:p1"), contains=True)
+    query = query_of(OrderPlaced, tags=("customer_id:c1", "product_id:p1"), contains=True)
     append(store, OrderPlaced("o1", "c1", ("p1",)), OrderPlaced("o2", "c1", ("p2",)))
     page = store.read(query)
     assert values(page.events) == [OrderPlaced("o1", "c1", ("p1",))]
     boundary = demand_boundary(page, query)
     append(store, OrderPlaced("o3", "c2", ("p1",)))
-    land(store, told(Rebooted(), on=[boundary]))
+    land(store, commit_of(Rebooted(), on=[boundary]))
 
     append(store, OrderPlaced("o4", "c1", ("p1",)))
 
     with pytest.raises(BoundaryMoved):
-        land(store, told(Rebooted(), on=[boundary]))
+        land(store, commit_of(Rebooted(), on=[boundary]))
 
 
 @pytest.mark.req("CB-17")
 def test_a_contains_clause_is_fenced_by_the_tag_that_covers_it(store: Store) -> None:
     """Read by the covering tag and filter by the rest: the fence covers the whole index."""
-    query = about(OrderPlaced, tags=("customer_id:c1", "product_id:p1"), contains=True)
-    boundary = seen(store, query)
+    query = query_of(OrderPlaced, tags=("customer_id:c1", "product_id:p1"), contains=True)
+    boundary = boundary_of(store, query)
     append(store, OrderPlaced("o1", "c1", ("p2",)))
 
     with pytest.raises(BoundaryMoved):
-        land(store, told(Rebooted(), on=[boundary]))
-    land(store, told(Rebooted(), on=[seen(store, query)]))
+        land(store, commit_of(Rebooted(), on=[boundary]))
+    land(store, commit_of(Rebooted(), on=[boundary_of(store, query)]))
 
 
 @pytest.mark.req("CB-17")
 def test_a_type_in_global_order_is_a_condition_without_tags(store: Store) -> None:
-    boundary = seen(store, about(Announced))
+    boundary = boundary_of(store, query_of(Announced))
     append(store, Rebooted(), ProductAdded("p1"))
-    land(store, told(Rebooted(), on=[boundary]))
+    land(store, commit_of(Rebooted(), on=[boundary]))
     append(store, Announced("once"))
 
     with pytest.raises(BoundaryMoved, match="Announced"):
-        land(store, told(Announced("twice"), on=[boundary]))
+        land(store, commit_of(Announced("twice"), on=[boundary]))
 
 
 @pytest.mark.req("CB-25")
-def test_reads_what_any_handle_committed_at_once(connect: Connect, rounds: int) -> None:
+def test_reads_commits_of_any_handle_at_once(connect: Connect, rounds: int) -> None:
     writer, reader = connect(), connect()
     queries = (
-        about(OrderPlaced, tags="customer_id:c1"),
-        Query((clause(OrderPlaced, tags="order_id:o0"), *about(tags="customer_id:c1").clauses)),
-        about(OrderPlaced),
+        query_of(OrderPlaced, tags="customer_id:c1"),
+        Query((clause(OrderPlaced, tags="order_id:o0"), *query_of(tags="customer_id:c1").clauses)),
+        query_of(OrderPlaced),
         ALL,
     )
 
@@ -249,9 +252,9 @@ def test_finds_several_facts_of_one_commit_in_their_order(store: Store) -> None:
     names = [f"name {number}" for number in range(20)]
     append(store, *(ProductRenamed("p1", name) for name in names))
 
-    events = store.read(about(ProductRenamed, tags="product_id:p1")).events
+    events = store.read(query_of(ProductRenamed, tags="product_id:p1")).events
 
     assert values(events) == [ProductRenamed("p1", name) for name in names]
     middle = events[9].position
-    assert store.read(about(tags="product_id:p1"), after=middle).events == events[10:]
-    assert store.read(about(tags="product_id:p1"), after=middle, limit=3).events == events[10:13]
+    assert store.read(query_of(tags="product_id:p1"), after=middle).events == events[10:]
+    assert store.read(query_of(tags="product_id:p1"), after=middle, limit=3).events == events[10:13]

@@ -88,7 +88,7 @@ def appends_nothing(outbox_world: OutboxWorld, reconciler: Reconciler) -> bool:
 
 
 @pytest.mark.req("RS-11")
-def test_says_nothing_where_everything_is_as_it_should_be(
+def test_reports_nothing_when_everything_matches(
     outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
     """RS-11: "a second pass without change appends nothing"."""
@@ -102,7 +102,7 @@ def test_says_nothing_where_everything_is_as_it_should_be(
 
 
 @pytest.mark.req("RS-8", "RS-11")
-def test_completes_an_effect_whose_success_was_never_heard_of(
+def test_completes_an_effect_whose_success_was_never_reported(
     outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
     """RS-11: "finds pending outbox rows … observes the external system"."""
@@ -130,7 +130,7 @@ def test_completes_an_effect_whose_success_was_never_heard_of(
 
 
 @pytest.mark.req("RS-11")
-def test_attempts_what_is_overdue_with_its_own_key(
+def test_retries_an_overdue_effect_with_its_own_key(
     outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
     """RS-11: "retries when safe": no worker runs here."""
@@ -147,7 +147,7 @@ def test_attempts_what_is_overdue_with_its_own_key(
 
 @pytest.mark.req("RS-11")
 @pytest.mark.parametrize("finding", [ReconciliationFinding.BEHIND, ReconciliationFinding.MISSING])
-def test_notes_drift_and_has_the_effect_repeated_under_the_same_key(
+def test_records_drift_and_repeats_the_effect_under_the_same_key(
     outbox_world: OutboxWorld,
     fake: FakeTarget,
     reconciler: Reconciler,
@@ -176,7 +176,7 @@ def test_notes_drift_and_has_the_effect_repeated_under_the_same_key(
 
 
 @pytest.mark.req("RS-11")
-def test_repeats_an_effect_once_per_drift_and_then_leaves_it_open_to_see(
+def test_repeats_an_effect_once_per_drift_and_then_leaves_the_drift_open(
     outbox_world: OutboxWorld,
 ) -> None:
     class Deaf(FakeTarget):
@@ -244,7 +244,7 @@ def test_refuses_conflicting_evidence_and_leaves_pin_and_confidence_as_they_were
 
 
 @pytest.mark.req("RS-9", "RS-11")
-def test_keeps_no_secret_of_what_it_sees(
+def test_stores_no_secret_from_an_observation(
     outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
     done(outbox_world, fake, "web.1")
@@ -263,7 +263,7 @@ def test_keeps_no_secret_of_what_it_sees(
 
 
 @pytest.mark.req("RS-11")
-def test_does_not_hasten_what_the_evidence_conflicts_with(
+def test_does_not_retry_an_effect_that_conflicts_with_the_evidence(
     outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
     outbox_world.pin("web.1", ALIAS)
@@ -277,7 +277,7 @@ def test_does_not_hasten_what_the_evidence_conflicts_with(
 
 
 @pytest.mark.req("RS-11")
-def test_repeats_nothing_that_the_registry_does_not_want_any_more(
+def test_does_not_repeat_an_effect_that_the_registry_no_longer_wants(
     outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
     done(outbox_world, fake, "web.1")
@@ -292,7 +292,7 @@ def test_repeats_nothing_that_the_registry_does_not_want_any_more(
 
 
 @pytest.mark.req("RS-11")
-def test_refuses_a_registry_row_that_is_not_what_its_history_says_and_acts_on_none_of_it(
+def test_refuses_a_registry_row_that_contradicts_its_history_and_does_not_act_on_it(
     store: Store, fake: FakeTarget
 ) -> None:
     """RS-11: "compares actual rows with history"."""
@@ -321,7 +321,7 @@ def test_refuses_a_registry_row_that_is_not_what_its_history_says_and_acts_on_no
 
 
 @pytest.mark.req("RS-11")
-def test_looks_hourly_at_scopes_that_never_owed_an_effect(store: Store) -> None:
+def test_checks_scopes_without_effects_hourly(store: Store) -> None:
     outbox_world = outbox_world_on(store)
     outbox_world.pin("web.1")
     reconciler = Reconciler(outbox_world.worker({}))
@@ -341,7 +341,7 @@ def test_looks_hourly_at_scopes_that_never_owed_an_effect(store: Store) -> None:
 
 
 @pytest.mark.req("RS-11")
-def test_goes_on_where_some_of_the_world_cannot_be_seen(
+def test_continues_when_part_of_the_world_cannot_be_observed(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     outbox_world.pin("web.1", ALIAS, DNS)
@@ -358,7 +358,7 @@ def test_goes_on_where_some_of_the_world_cannot_be_seen(
 
 
 @pytest.mark.req("RS-11")
-def test_says_that_a_history_is_too_long_to_be_compared_and_goes_over_the_others(
+def test_reports_a_history_too_long_to_compare_and_checks_the_others(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     """Half a history would give another row, and a false drift."""
@@ -373,13 +373,13 @@ def test_says_that_a_history_is_too_long_to_be_compared_and_goes_over_the_others
         Reconciler(worker, history_max=2).run_once()
 
     assert refusal.value.facts == {"scope": "web", "allowed": 2}
-    assert outbox_world.head() == head, "nothing is said about a row that was not compared"
+    assert outbox_world.head() == head, "nothing is reported about a row that was not compared"
     assert Reconciler(worker, history_max=2).reconcile("zoo").appended == 0
     assert Reconciler(worker, history_max=3).run_once() == ReconcileResult(2)
 
 
 @pytest.mark.req("RS-11")
-def test_says_nothing_about_an_intent_that_was_cancelled(
+def test_reports_nothing_about_a_cancelled_intent(
     outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
     done(outbox_world, fake, "web.1")
@@ -392,7 +392,7 @@ def test_says_nothing_about_an_intent_that_was_cancelled(
     assert len(fake.calls) == 1
 
 
-def test_closes_a_dead_letter_that_turns_out_to_be_done(
+def test_closes_a_dead_letter_whose_effect_is_observed(
     outbox_world: OutboxWorld, fake: FakeTarget, reconciler: Reconciler
 ) -> None:
     outbox_world.pin("web.1", ALIAS)

@@ -15,13 +15,13 @@ from tests.contract.world import (
     Rebooted,
     Tally,
     append,
+    commit_of,
     ids,
     item,
     land,
     put,
     row,
     stored,
-    told,
     whole_feed,
     write,
 )
@@ -47,7 +47,7 @@ def test_a_row_is_absent_until_it_is_put(store: Store) -> None:
     assert store.get(A, B) == (None, Record(B, version, version, row(name="here")))
 
 
-def test_a_commit_without_facts_takes_one_number_and_no_place_in_the_feed(store: Store) -> None:
+def test_a_commit_without_facts_takes_one_number_and_is_not_in_the_feed(store: Store) -> None:
     before = append(store, Rebooted("1"))
     version = write(store, put(A, row()), put(B, row()))
     after = append(store, Rebooted("2"))
@@ -60,7 +60,7 @@ def test_a_commit_without_facts_takes_one_number_and_no_place_in_the_feed(store:
 def test_a_version_is_the_position_of_the_fact_that_wrote_it(store: Store) -> None:
     receipt = land(
         store,
-        told(
+        commit_of(
             Rebooted(),
             ProductAdded("p1"),
             ProductAdded("p2"),
@@ -82,20 +82,22 @@ def test_keeps_the_position_that_created_a_row(store: Store) -> None:
     assert stored(store, A) == Record(A, third, born, row(name="3"))
 
 
-def test_a_row_made_and_changed_in_one_commit_is_born_by_the_first_of_its_facts(
+def test_a_row_created_and_changed_in_one_commit_is_stamped_by_the_first_fact(
     store: Store,
 ) -> None:
     facts = (Rebooted(), ProductAdded("p1"), ProductAdded("p2"))
 
-    made = land(store, told(*facts, writes=[Put(A, row(name="1"), ABSENT, fact=2, born=1)]))
+    made = land(store, commit_of(*facts, writes=[Put(A, row(name="1"), ABSENT, fact=2, born=1)]))
     assert stored(store, A) == Record(A, made.first + 2, made.first + 1, row(name="1"))
 
     again = Put(A, row(name="2"), made.first + 2, fact=2, born=0)  # deleted and created again
-    remade = land(store, told(*facts, writes=[again]))
+    remade = land(store, commit_of(*facts, writes=[again]))
     assert stored(store, A) == Record(A, remade.first + 2, remade.first, row(name="2"))
 
 
-def test_gets_rows_in_the_order_asked_and_a_row_twice_if_asked_twice(store: Store) -> None:
+def test_returns_rows_in_the_order_requested_and_a_row_twice_if_requested_twice(
+    store: Store,
+) -> None:
     write(store, put(A, row(name="a")), put(B, row(name="b")))
     a, b = stored(store, A), stored(store, B)
 
@@ -133,7 +135,7 @@ def test_gets_rows_as_of_one_moment(connect: Connect, engine: str, keys: list[Ke
         while not over.is_set():
             data = {"items": row(count=version), "notes": codec.encode(Note(str(version)))}
             writes = [put(key, data[key.collection], version) for key in written]
-            version = land(writer, told(writes=writes)).last
+            version = land(writer, commit_of(writes=writes)).last
 
     torn: list[tuple[int, ...]] = []
     with ThreadPoolExecutor(1) as pool:
@@ -186,7 +188,7 @@ def test_deletes_a_row_at_its_version_only(store: Store) -> None:
     assert refusal.value.facts["found"] == ABSENT
 
 
-def test_never_reuses_a_version_so_a_late_holder_stays_out(store: Store) -> None:
+def test_never_reuses_a_version_so_a_late_holder_is_refused(store: Store) -> None:
     alice = write(store, put(A, row(name="alice")))
     write(store, Delete(A, expect=alice))
     bob = write(store, put(A, row(name="bob")))
@@ -199,7 +201,7 @@ def test_never_reuses_a_version_so_a_late_holder_stays_out(store: Store) -> None
     assert stored(store, A).data == row(name="bob")
 
 
-def test_a_check_demands_a_version_and_changes_nothing(store: Store) -> None:
+def test_a_check_requires_a_version_and_changes_nothing(store: Store) -> None:
     version = write(store, put(A, row(name="1")))
     before = stored(store, A)
 
@@ -209,7 +211,7 @@ def test_a_check_demands_a_version_and_changes_nothing(store: Store) -> None:
     assert store.get(B) == (None,)
     for failing in (Check(A, expect=ABSENT), Check(A, expect=version + 1), Check(B, expect=1)):
         with pytest.raises(VersionConflict):
-            land(store, told(Rebooted(), writes=[failing, put(item("d"), row())]))
+            land(store, commit_of(Rebooted(), writes=[failing, put(item("d"), row())]))
     assert whole_feed(store) == []
     assert store.get(item("d")) == (None,)
 
@@ -228,7 +230,7 @@ def test_refuses_to_name_a_row_twice(store: Store, second: Write) -> None:
 
 
 @pytest.mark.req("PB-10")
-def test_writes_several_rows_or_none(store: Store) -> None:
+def test_writes_all_of_several_rows_or_none(store: Store) -> None:
     lock = write(store, put(B, row(name="lock")))
 
     with pytest.raises(VersionConflict):
@@ -249,7 +251,7 @@ def test_rows_of_two_collections_with_one_id_are_two_rows(store: Store) -> None:
     assert stored(store, A).data == row(name="item")
 
 
-def test_gives_back_the_bytes_that_were_put(store: Store) -> None:
+def test_returns_the_bytes_that_were_put(store: Store) -> None:
     texts = ("", "ünïcode 😀", "quotes ' \" \\ `", "new\nline\ttab", "%_*?[", "\u2028\u2029", "0")
     notes = {Key("notes", f"n{n}"): codec.encode(Note(text)) for n, text in enumerate(texts)}
     write(store, *(put(key, data) for key, data in notes.items()))
@@ -266,16 +268,16 @@ def test_a_folded_row_is_written_with_its_fact_or_not_at_all(store: Store) -> No
         with pytest.raises(InvalidInput, match="no fact, no write"):
             write(store, write_alone)
 
-    receipt = land(store, told(Rebooted(), writes=[put(TALLY, data)]))
+    receipt = land(store, commit_of(Rebooted(), writes=[put(TALLY, data)]))
     write(store, Check(TALLY, expect=receipt.last))
-    land(store, told(Rebooted(), writes=[Delete(TALLY, expect=receipt.last)]))
+    land(store, commit_of(Rebooted(), writes=[Delete(TALLY, expect=receipt.last)]))
 
     assert store.get(TALLY) == (None,)
 
 
 def test_refuses_a_value_outside_of_a_narrowed_column(store: Store) -> None:
     with pytest.raises(InvalidInput, match=r"tallies\.state is 'ajar'"):
-        land(store, told(Rebooted(), writes=[put(TALLY, codec.encode(Tally("ajar")))]))
+        land(store, commit_of(Rebooted(), writes=[put(TALLY, codec.encode(Tally("ajar")))]))
 
     assert whole_feed(store) == []
 
@@ -296,8 +298,8 @@ def test_names_an_unknown_collection_and_an_unknown_index(store: Store) -> None:
 
 def test_restore_replaces_a_collection_and_keeps_stamps(connect: Connect) -> None:
     store, other = connect(), connect()
-    first = land(store, told(ProductAdded("p1"), writes=[put(A, row(state="open"))]))
-    second = land(store, told(ProductRenamed("p1"), writes=[put(B, row(state="open"))]))
+    first = land(store, commit_of(ProductAdded("p1"), writes=[put(A, row(state="open"))]))
+    second = land(store, commit_of(ProductRenamed("p1"), writes=[put(B, row(state="open"))]))
     write(store, put(Key("notes", "a"), b'{"text":"stays"}'))
     rebuilt = (
         Record(B, second.last, first.last, row(state="closed", name="again")),
@@ -310,13 +312,13 @@ def test_restore_replaces_a_collection_and_keeps_stamps(connect: Connect) -> Non
     assert ids(other.range("items", index="by_state", limit=10)) == ["b", "c"]
     assert stored(other, Key("notes", "a")).data == b'{"text":"stays"}'
     assert len(whole_feed(other)) == 2
-    later = land(other, told(Rebooted(), writes=[put(B, row(), expect=second.last)]))
+    later = land(other, commit_of(Rebooted(), writes=[put(B, row(), expect=second.last)]))
     assert stored(store, B) == Record(B, later.last, first.last, row())
 
 
 def test_restore_with_nothing_empties_the_collection(store: Store) -> None:
     data = codec.encode(Tally("open"))
-    landed = land(store, told(Rebooted(), writes=[put(TALLY, data)]))
+    landed = land(store, commit_of(Rebooted(), writes=[put(TALLY, data)]))
 
     store.restore("tallies", iter([Record(TALLY, landed.last, landed.last, data)]))
     assert stored(store, TALLY).data == data

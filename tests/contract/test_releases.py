@@ -110,7 +110,7 @@ def control(open_store: Callable[[], Store]) -> Iterator[Control]:
         assert differences(store, FOLDS) == []
 
 
-def tell(control: Control, *commands: Struct) -> None:
+def execute_all(control: Control, *commands: Struct) -> None:
     for command in commands:
         control.execute(VERBS[type(command)], command)
 
@@ -128,7 +128,7 @@ def rows(store: Store, *names: str) -> dict[str, bytes]:
     }
 
 
-def said(control: Control) -> list[str]:
+def event_types(control: Control) -> list[str]:
     return [event.type for event in control.store.read(ALL).events]
 
 
@@ -138,13 +138,13 @@ def current(control: Control, scope: str = SCOPE) -> Actual:
 
 def refused(control: Control, command: Struct, error: type[TidegateError]) -> TidegateError:
     """Run a command, and check that its refusal changes nothing."""
-    before = rows(control.store), said(control)
+    before = rows(control.store), event_types(control)
 
     with pytest.raises(error) as refusal:
         control.execute(VERBS[type(command)], command)
 
     assert type(refusal.value) is error
-    assert (rows(control.store), said(control)) == before
+    assert (rows(control.store), event_types(control)) == before
     return refusal.value
 
 
@@ -152,9 +152,9 @@ def refused(control: Control, command: Struct, error: type[TidegateError]) -> Ti
 
 
 @pytest.mark.req("RS-4")
-def test_keeps_one_actual_row_and_write_once_rows_beside_it(control: Control) -> None:
+def test_keeps_one_actual_row_and_write_once_history_rows(control: Control) -> None:
     """ "PK = RELEASE#service-a, SK = ACTUAL", EVENT#…, EVIDENCE#…, OUTBOX#…"""
-    tell(
+    execute_all(
         control,
         register(),
         transition("rel_002", 0, "c1", operations=("lambda-alias",)),
@@ -183,8 +183,8 @@ def test_keeps_one_actual_row_and_write_once_rows_beside_it(control: Control) ->
 
 @pytest.mark.req("RS-4", "RS-14")
 @pytest.mark.parametrize("collection", [item.name for item in (ACTUAL, EVENTS, EVIDENCE, COMMANDS)])
-def test_lets_no_generic_or_raw_call_reach_its_rows(control: Control, collection: str) -> None:
-    tell(control, register(), manifest("sha256:none"))
+def test_no_generic_or_raw_call_may_change_its_rows(control: Control, collection: str) -> None:
+    execute_all(control, register(), manifest("sha256:none"))
     records = Records(control.store, lambda: T0)
     (record, *_) = control.store.range(collection, limit=1)
     id, model = record.key.id, SCHEMA.collection(collection).model
@@ -216,10 +216,10 @@ def test_lets_no_generic_or_raw_call_reach_its_rows(control: Control, collection
 
 
 @pytest.mark.req("RS-14")
-def test_takes_no_free_text_on_actual_by_any_verb(control: Control) -> None:
+def test_no_verb_accepts_free_text_on_actual(control: Control) -> None:
     """ "Free-form notes are not deploy authority." """
     refused(control, register(authority={**operator("rel_001"), "notes": "x"}), InvalidInput)
-    tell(control, register())
+    execute_all(control, register())
     noted = {**ACCEPTED, "notes": "operator thought this probably came from manifest A"}
 
     refused(control, transition("rel_002", 0, "c1", authority=noted), InvalidInput)
@@ -238,7 +238,7 @@ def test_takes_no_free_text_on_actual_by_any_verb(control: Control) -> None:
 @pytest.mark.req("RS-5")
 def test_changes_state_event_and_outbox_in_one_commit(control: Control) -> None:
     """ "both internal rows commit, or neither commits" """
-    tell(control, register())
+    execute_all(control, register())
 
     command = transition("rel_002", 0, "c1", operations=("dns", "lambda-alias"))
     outcome = control.execute(BUILT_IN.transition, command)
@@ -274,8 +274,8 @@ def test_changes_state_event_and_outbox_in_one_commit(control: Control) -> None:
 
 
 @pytest.mark.req("RS-5")
-def test_counts_versions_from_0_and_demands_the_current_one(control: Control) -> None:
-    tell(control, register())
+def test_counts_versions_from_0_and_requires_the_current_one(control: Control) -> None:
+    execute_all(control, register())
     assert current(control).version == 0
 
     refused(control, transition("rel_002", None, "c1"), VersionRequired)
@@ -283,15 +283,15 @@ def test_counts_versions_from_0_and_demands_the_current_one(control: Control) ->
     assert (stale.code, stale.facts) == ("version_conflict", {"expected": 1, "current": 0})
     refused(control, transition("rel_002", 0, "c1", scope="service-b"), NotFound)
     refused(control, register(command_id="c9"), ConditionFailed)
-    tell(control, transition("rel_002", 0, "c1"), transition("rel_001", 1, "c2"))
+    execute_all(control, transition("rel_002", 0, "c1"), transition("rel_001", 1, "c2"))
 
     assert current(control).version == 2
     refused(control, transition("rel_002", 1, "c3"), StaleVersion)
 
 
 @pytest.mark.req("RS-5")
-def test_tells_a_used_command_id_from_a_stale_version(control: Control) -> None:
-    tell(control, register(), transition("rel_002", 0, "c1"))
+def test_distinguishes_a_used_command_id_from_a_stale_version(control: Control) -> None:
+    execute_all(control, register(), transition("rel_002", 0, "c1"))
 
     used = refused(control, transition("rel_001", 1, "c1"), DuplicateEvent)
 
@@ -300,16 +300,16 @@ def test_tells_a_used_command_id_from_a_stale_version(control: Control) -> None:
 
 
 @pytest.mark.req("RS-5")
-def test_answers_a_repeat_with_what_its_first_copy_did(control: Control) -> None:
+def test_answers_a_repeat_with_the_result_of_the_first_call(control: Control) -> None:
     command = transition("rel_002", 0, "c1", operations=("dns",))
-    tell(control, register(), command, transition("rel_001", 1, "c2"))
-    before = rows(control.store), said(control)
+    execute_all(control, register(), command, transition("rel_001", 1, "c2"))
+    before = rows(control.store), event_types(control)
     cast(ManualClock, control.clock).advance(timedelta(days=60))
 
     again = control.execute(BUILT_IN.transition, command)
 
     assert again.receipt is None
-    assert (rows(control.store), said(control)) == before
+    assert (rows(control.store), event_types(control)) == before
     done = cast(ExecutedCommand, history.find_outcome(control.store, SCOPE, "c1").value)
     assert done.registry_version == 1
     assert done.row.endswith("#rel_002#c1")
@@ -319,7 +319,7 @@ def test_answers_a_repeat_with_what_its_first_copy_did(control: Control) -> None
 
 @pytest.mark.req("RS-5")
 def test_pins_only_a_published_release_by_its_digest(control: Control) -> None:
-    tell(control, register())
+    execute_all(control, register())
     refused(control, transition("rel_404", 0, "c1"), NotFound)
     refused(control, transition("rel_002", 0, "c1", digest="sha256:00"), DigestMismatch)
 
@@ -332,11 +332,11 @@ def test_pins_only_a_published_release_by_its_digest(control: Control) -> None:
 
 @pytest.mark.req("RS-5")
 def test_retires_a_scope_and_deletes_nothing(control: Control) -> None:
-    tell(control, register(), transition("rel_002", 0, "c1"))
+    execute_all(control, register(), transition("rel_002", 0, "c1"))
     refused(control, retire(None, "c2"), VersionRequired)
     refused(control, retire(0, "c2"), StaleVersion)
 
-    tell(control, retire(1, "c2"))
+    execute_all(control, retire(1, "c2"))
 
     row = current(control)
     assert (row.status, row.version, row.pinned_release_id) == (PinStatus.RETIRED, 2, "rel_002")
@@ -350,7 +350,7 @@ def test_retires_a_scope_and_deletes_nothing(control: Control) -> None:
 
 @pytest.mark.req("RS-6", "RS-15")
 def test_reads_accepted_documents_back_unchanged(control: Control) -> None:
-    tell(control, register(), transition("rel_002", 0, "c1", authority=ACCEPTED))
+    execute_all(control, register(), transition("rel_002", 0, "c1", authority=ACCEPTED))
 
     (record,) = control.store.get(actual_key(SCOPE))
     assert record is not None
@@ -361,8 +361,8 @@ def test_reads_accepted_documents_back_unchanged(control: Control) -> None:
 @pytest.mark.req("RS-6", "RS-15")
 def test_refuses_documents_with_any_one_rule_broken(control: Control) -> None:
     """Every rejection, on register and on transition; nothing is written."""
-    tell(control, register())
-    before = rows(control.store), said(control)
+    execute_all(control, register())
+    before = rows(control.store), event_types(control)
 
     def judged(spoil: Spoil, expected: type[TidegateError]) -> None:
         document = spoilt(spoil)
@@ -375,11 +375,11 @@ def test_refuses_documents_with_any_one_rule_broken(control: Control) -> None:
 
     for _, _, spoil, error in REJECTIONS:
         judged(spoil, error)
-    assert (rows(control.store), said(control)) == before
+    assert (rows(control.store), event_types(control)) == before
 
 
 @pytest.mark.req("RS-6", "RS-15")
-def test_lets_no_generated_document_that_breaks_a_rule_reach_an_actual_row(
+def test_no_generated_document_that_breaks_a_rule_reaches_an_actual_row(
     control: Control,
 ) -> None:
     digest = digest_of("rel_002")
@@ -410,9 +410,9 @@ def test_lets_no_generated_document_that_breaks_a_rule_reach_an_actual_row(
 
 
 @pytest.mark.req("RS-7")
-def test_refuses_ambiguous_evidence_on_the_row_and_keeps_it_beside(control: Control) -> None:
+def test_refuses_ambiguous_evidence_on_the_row_and_keeps_it_as_evidence(control: Control) -> None:
     """ "If import evidence is ambiguous, preserve it as immutable evidence/event rows." """
-    tell(control, register())
+    execute_all(control, register())
     entry = ACCEPTED["provenance"]["evidence"][0]
     conflicting = [entry, {**entry, "ref": "operator://deploy/service-a/rel_001"}]
     ambiguous = {**ACCEPTED, "provenance": {**ACCEPTED["provenance"], "evidence": conflicting}}
@@ -427,7 +427,7 @@ def test_refuses_ambiguous_evidence_on_the_row_and_keeps_it_beside(control: Cont
         command_id="k1",
         by="user_1",
     )
-    tell(control, keep, keep, replace(keep, command_id="k2"))
+    execute_all(control, keep, keep, replace(keep, command_id="k2"))
 
     (kept,) = history.list_evidence(control.store, SCOPE, limit=9)
     assert kept.value == KeptEvidence(
@@ -448,15 +448,15 @@ def test_refuses_ambiguous_evidence_on_the_row_and_keeps_it_beside(control: Cont
 
 
 @pytest.mark.req("RS-17")
-def test_lets_a_manifest_become_authority_only_if_it_matches_one_release(control: Control) -> None:
-    tell(control, register())
+def test_a_manifest_becomes_authoritative_only_if_it_matches_one_release(control: Control) -> None:
+    execute_all(control, register())
     twin = OfferRelease("rel_009", digest_of("rel_001"))
     control.execute(offer_release, twin)
     before = rows(control.store, ACTUAL.name, EVENTS.name)
 
     none = manifest("sha256:none", batch="b-none", command_id="m1", expected_version=0)
     several = manifest(digest_of("rel_001"), batch="b-two", command_id="m2", expected_version=0)
-    tell(control, none, several)
+    execute_all(control, none, several)
 
     assert rows(control.store, ACTUAL.name, EVENTS.name) == before
     kept = history.list_evidence(control.store, SCOPE, limit=9)
@@ -468,7 +468,7 @@ def test_lets_a_manifest_become_authority_only_if_it_matches_one_release(control
     one = manifest(digest_of("rel_002"), "sha256:none", batch="b-one", command_id="m3")
     refused(control, one, VersionRequired)
     one = replace(one, expected_version=0)
-    tell(control, one, one)
+    execute_all(control, one, one)
 
     row = current(control)
     assert (row.pinned_release_id, row.version) == ("rel_002", 1)
@@ -481,8 +481,8 @@ def test_lets_a_manifest_become_authority_only_if_it_matches_one_release(control
 
 
 @pytest.mark.req("RS-16")
-def test_answers_what_is_current_and_what_happened_in_order(control: Control) -> None:
-    tell(
+def test_returns_the_current_state_and_the_history_in_order(control: Control) -> None:
+    execute_all(
         control,
         register(),
         register("rel_002", scope="service-b"),
@@ -568,10 +568,10 @@ def raced(
 
 
 @pytest.mark.req("RS-5")
-def test_lets_one_of_racing_transitions_win(
+def test_one_of_several_racing_transitions_wins(
     control: Control, address: Address | None, request: pytest.FixtureRequest
 ) -> None:
-    tell(control, register())
+    execute_all(control, register())
     commands = [transition("rel_002", 0, f"race-{n}", operations=("dns",)) for n in range(RACERS)]
 
     found = raced(control, address, lambda: request.getfixturevalue("processes"), commands)
@@ -583,16 +583,16 @@ def test_lets_one_of_racing_transitions_win(
 
 
 @pytest.mark.req("RS-5")
-def test_executes_a_command_once_however_many_send_it(
+def test_executes_a_command_once_when_many_send_it(
     control: Control, address: Address | None, request: pytest.FixtureRequest
 ) -> None:
-    tell(control, register())
+    execute_all(control, register())
     commands = [transition("rel_002", 0, "c1", operations=("dns",))] * RACERS
 
     found = raced(control, address, lambda: request.getfixturevalue("processes"), commands)
 
     assert Counter(found) == Counter(done=1, repeated=RACERS - 1)
-    assert said(control).count("ReleaseTransitioned") == 1
+    assert event_types(control).count("ReleaseTransitioned") == 1
 
 
 class Dying:
@@ -626,10 +626,10 @@ CRASHING = transition("rel_002", 0, "c1", operations=("dns",))
 @pytest.mark.req("RS-5")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.long
-def test_leaves_all_or_nothing_where_a_process_dies_in_a_transition(
+def test_writes_all_or_nothing_when_a_process_dies_in_a_transition(
     control: Control, address: Address | None, when: str
 ) -> None:
-    tell(control, register())
+    execute_all(control, register())
     if address is None:
         lost = answers(cast(Store, Dying(control.store, when)), [CRASHING])
         assert lost == ["outcome_unknown"]

@@ -35,7 +35,7 @@ def stage(address: Address | None) -> Iterator[Store]:
 
 @pytest.mark.req("RS-1", "RS-2", "RS-3", "RS-5", "RS-6", "RS-7", "RS-13", "RS-14")
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name[:2])
-def test_holds_every_step(stage: Store, scenario: Scenario) -> None:
+def test_every_step_meets_its_expectation(stage: Store, scenario: Scenario) -> None:
     assert run(scenario, stage) == len(scenario.steps)
 
 
@@ -63,7 +63,7 @@ def environment_of(wheel: Path, home: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.long
-def test_holds_against_the_built_wheel_in_a_fresh_environment(tmp_path: Path) -> None:
+def test_the_built_wheel_passes_in_a_fresh_environment(tmp_path: Path) -> None:
     """RS-13, the half that no engine of this process can show: the shipped wheel is sufficient."""
     build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=100)
@@ -107,7 +107,7 @@ def turned() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("scenario", list(turned()))
-def test_notices_any_step_that_goes_otherwise(scenario: Scenario) -> None:
+def test_notices_any_step_with_another_result(scenario: Scenario) -> None:
     with pytest.raises(AssertionError):
         run(scenario, MemoryStore(SCHEMA))
 
@@ -116,7 +116,7 @@ def test_notices_any_step_that_goes_otherwise(scenario: Scenario) -> None:
     "expect",
     [{}, {"okay": True}, {"error": "ErrSomething"}, {"ok": True, "error": "ErrInvalidModel"}],
 )
-def test_loads_no_scenario_that_expects_nothing_it_knows(expect: dict[str, Any]) -> None:
+def test_refuses_a_scenario_without_a_known_expectation(expect: dict[str, Any]) -> None:
     content = msgspec.json.decode(Path(HOME / "06_write_policy.json").read_bytes())
     content["steps"][0]["expect"] = expect
 

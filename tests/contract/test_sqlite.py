@@ -41,15 +41,15 @@ from tests.contract.world import (
     PriceChanged,
     ProductAdded,
     Rebooted,
-    about,
     append,
+    commit_of,
     item,
     land,
     positions,
     put,
+    query_of,
     row,
     stored,
-    told,
     values,
     whole_feed,
 )
@@ -125,7 +125,7 @@ def wal_size(path: str) -> int:
     return os.stat(f"{path}-wal").st_size
 
 
-def test_the_wal_has_room_so_that_few_flushes_grow_it(path: str, open_store: Open) -> None:
+def test_preallocates_the_wal_so_that_few_flushes_grow_it(path: str, open_store: Open) -> None:
     # Neither overwrites the other's commits with its padding.
     handles = [open_store(), open_store()]
     for handle in handles:
@@ -135,11 +135,11 @@ def test_the_wal_has_room_so_that_few_flushes_grow_it(path: str, open_store: Ope
         append(handles[number % 2], PriceChanged("p-1", number))
         sizes.append(wal_size(path))
 
-    assert len(set(sizes)) <= 6, "it grows by steps, not by every commit"
+    assert len(set(sizes)) <= 6, "it grows in steps, not with every commit"
     assert sizes[-1] >= connection.WAL_ROOM_MIN
 
 
-def test_room_is_made_up_to_where_the_wal_begins_anew(
+def test_preallocates_up_to_the_size_at_which_the_wal_restarts(
     path: str, store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = wal_size(path)
@@ -151,7 +151,7 @@ def test_room_is_made_up_to_where_the_wal_begins_anew(
     assert before < wal_size(path) < before + connection.WAL_ROOM_MIN
 
 
-def test_no_room_is_made_where_one_flush_would_take_most_of_it(
+def test_preallocates_nothing_when_one_flush_would_use_most_of_it(
     path: str, store: SqliteStore
 ) -> None:
     sizes = [wal_size(path)]
@@ -163,7 +163,7 @@ def test_no_room_is_made_where_one_flush_would_take_most_of_it(
     assert max(growths) < 2 * min(growths), "each commit grew it by what it wrote"
 
 
-def test_nothing_is_lost_or_made_up_behind_the_room_when_all_processes_die(
+def test_loses_and_invents_nothing_in_the_preallocated_space_when_all_processes_die(
     path: str, store: SqliteStore, tmp_path: Path
 ) -> None:
     for number in range(5):
@@ -180,7 +180,7 @@ def test_nothing_is_lost_or_made_up_behind_the_room_when_all_processes_die(
         assert positions(whole_feed(survivor)) == list(range(1, 7))
 
 
-def test_a_wal_without_room_is_no_obstacle(tmp_path: Path) -> None:
+def test_a_missing_wal_needs_no_preallocation(tmp_path: Path) -> None:
     room = connection.WalRoom(str(tmp_path / "absent.db"))
 
     room.make()
@@ -200,7 +200,7 @@ def test_refuses_an_sqlite_that_can_lose_commits(
         SqliteStore(path, SCHEMA)
 
 
-def test_asks_for_a_version_without_the_lost_wal_reset() -> None:
+def test_requires_a_version_without_the_lost_wal_reset() -> None:
     assert connection.VERSION_MIN >= (3, 51, 3)
 
 
@@ -228,7 +228,7 @@ def test_refuses_a_database_without_a_file() -> None:
         SqliteStore("/proc/nowhere/log.db", SCHEMA)
 
 
-def test_every_connection_has_the_settings_that_durability_rests_on(
+def test_every_connection_has_the_settings_that_durability_requires(
     path: str, store: SqliteStore
 ) -> None:
     with (
@@ -246,7 +246,7 @@ def test_every_connection_has_the_settings_that_durability_rests_on(
             reader.execute("UPDATE log_head SET head = 0")
 
 
-def test_refuses_a_setting_that_did_not_take(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_refuses_a_setting_that_was_not_applied(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(connection._DEMANDED, "synchronous", 3)
 
     with pytest.raises(StoreRefused, match="synchronous"):
@@ -256,7 +256,7 @@ def test_refuses_a_setting_that_did_not_take(path: str, monkeypatch: pytest.Monk
 def test_keeps_its_id_and_its_head_when_it_is_opened_again(open_store: Open) -> None:
     first = open_store()
     append(first, ProductAdded("p-1"))
-    land(first, told(writes=[put(item("a"), row())]))  # takes a number, writes no event
+    land(first, commit_of(writes=[put(item("a"), row())]))  # takes a number, writes no event
     first.close()
 
     second = open_store()
@@ -285,17 +285,17 @@ def test_refuses_to_work_in_a_forked_child(
 ) -> None:
     monkeypatch.setattr(os, "getpid", lambda: -1)
 
-    (answer,) = store.commit(told(ProductAdded("p-1")))
+    (answer,) = store.commit(commit_of(ProductAdded("p-1")))
     assert isinstance(answer, StoreRefused)
     with pytest.raises(StoreRefused):
         store.get(item("a"))
 
 
-def test_a_closed_store_says_so(open_store: Open) -> None:
+def test_a_closed_store_refuses_calls(open_store: Open) -> None:
     store = open_store()
     store.close()
 
-    assert answers(store, told(ProductAdded("p-1"))) == [StoreUnavailable]
+    assert answers(store, commit_of(ProductAdded("p-1"))) == [StoreUnavailable]
     with pytest.raises(StoreUnavailable):
         store.feed(after=0, limit=1)
 
@@ -323,7 +323,7 @@ def test_history_cannot_be_changed_by_raw_sql(
     store: SqliteStore, raw: apsw.Connection, statement: str, recursive_triggers: bool
 ) -> None:
     append(store, ProductAdded("p-1"))
-    land(store, told(writes=[put(item("a"), row())]))
+    land(store, commit_of(writes=[put(item("a"), row())]))
     before = store.feed(after=0, limit=9)
     raw.execute(f"PRAGMA recursive_triggers = {recursive_triggers}")
 
@@ -331,10 +331,10 @@ def test_history_cannot_be_changed_by_raw_sql(
         raw.execute(statement)
 
     assert store.feed(after=0, limit=9) == before
-    assert store.read(about(ProductAdded, tags="product_id:p-1")).events == before.events
+    assert store.read(query_of(ProductAdded, tags="product_id:p-1")).events == before.events
 
 
-def test_a_fact_of_a_kind_that_nobody_declared_cannot_be_added_by_raw_sql(
+def test_a_fact_of_an_undeclared_kind_cannot_be_added_by_raw_sql(
     store: SqliteStore, raw: apsw.Connection
 ) -> None:
     append(store, ProductAdded("p-1"))
@@ -351,7 +351,7 @@ class Delivered(Struct, frozen=True):
     stock: Annotated[str, Partition()]
 
 
-def test_the_kinds_of_two_programs_are_both_allowed(open_store: Open) -> None:
+def test_allows_the_kinds_of_two_programs(open_store: Open) -> None:
     append(open_store(), ProductAdded("p-1"))
     other = Schema(Vocabulary(facts("warehouse", Delivered)))
 
@@ -370,7 +370,7 @@ def test_an_index_entry_cannot_be_replaced(store: SqliteStore, raw: apsw.Connect
         raw.execute("REPLACE INTO event_index SELECT * FROM event_index")
 
 
-def test_the_log_reads_well_in_plain_sql(store: SqliteStore, raw: apsw.Connection) -> None:
+def test_the_log_is_readable_in_plain_sql(store: SqliteStore, raw: apsw.Connection) -> None:
     append(store, OrderPlaced("o-1", "c-1", ("p-1",)), Announced())
 
     rows = raw.execute("SELECT seq, kind, type, tags FROM event_log").fetchall()
@@ -382,8 +382,8 @@ def test_the_log_reads_well_in_plain_sql(store: SqliteStore, raw: apsw.Connectio
 
 
 def test_declared_members_are_columns(store: SqliteStore, raw: apsw.Connection) -> None:
-    land(store, told(writes=[put(item("a"), row(name="A", state="open", count=3))]))
-    land(store, told(writes=[put(item("b"), row(name="B"))]))
+    land(store, commit_of(writes=[put(item("a"), row(name="A", state="open", count=3))]))
+    land(store, commit_of(writes=[put(item("b"), row(name="B"))]))
 
     rows = raw.execute('SELECT id, version, born, name, state, "count" FROM items').fetchall()
 
@@ -410,7 +410,7 @@ def test_the_database_refuses_rows_that_no_fold_could_write(
         raw.execute(f"INSERT INTO tallies (id, version, born, data) VALUES {values}")
 
 
-def test_a_commit_that_a_table_refuses_takes_none_of_its_group_with_it(
+def test_a_commit_that_a_table_refuses_does_not_affect_its_group(
     store: SqliteStore, raw: apsw.Connection
 ) -> None:
     raw.execute("ALTER TABLE notes ADD CONSTRAINT short CHECK (length(data) < 20)")
@@ -418,9 +418,9 @@ def test_a_commit_that_a_table_refuses_takes_none_of_its_group_with_it(
 
     outcome = answers(
         store,
-        told(ProductAdded("p-1"), writes=[put(Key("notes", "a"), good)]),
-        told(ProductAdded("p-2"), writes=[put(Key("notes", "b"), bad)]),
-        told(ProductAdded("p-3"), writes=[put(Key("notes", "c"), good)]),
+        commit_of(ProductAdded("p-1"), writes=[put(Key("notes", "a"), good)]),
+        commit_of(ProductAdded("p-2"), writes=[put(Key("notes", "b"), bad)]),
+        commit_of(ProductAdded("p-3"), writes=[put(Key("notes", "c"), good)]),
     )
 
     assert outcome == [Receipt, InvalidInput, Receipt]
@@ -444,9 +444,9 @@ def test_a_condition_is_one_seek(raw: apsw.Connection) -> None:
     assert "SCAN event_index" not in plan(raw, batch.NEWEST_OF_ANY, (1,))
 
 
-def test_a_statement_is_planned_once_whatever_is_bound(store: SqliteStore) -> None:
+def test_a_statement_is_planned_once_for_any_parameters(store: SqliteStore) -> None:
     append(store, ProductAdded("p1"))
-    store.read(about(ProductAdded, tags="product_id:p1"))
+    store.read(query_of(ProductAdded, tags="product_id:p1"))
 
     with store._reader() as cursor:
         assert cursor.connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, -1) == 1
@@ -456,12 +456,12 @@ def test_a_statement_is_planned_once_whatever_is_bound(store: SqliteStore) -> No
 
 # ── what a handle caches of its own commits ───────────────────────────────────────────────────────
 
-PRODUCT = about(ProductAdded, PriceChanged, tags="product_id:p1")
+PRODUCT = query_of(ProductAdded, PriceChanged, tags="product_id:p1")
 ANYTHING = Query((Clause(None, frozenset(("product_id:p1",))),))
 
 
 @pytest.mark.parametrize("names_max", [0, 3, 65_536])
-def test_two_handles_refuse_as_memory_does_however_little_they_remember(
+def test_two_handles_refuse_as_memory_does_with_any_cache_size(
     open_store: Open, monkeypatch: pytest.MonkeyPatch, names_max: int
 ) -> None:
     monkeypatch.setattr(own_writes, "NAMES_MAX", names_max)
@@ -473,9 +473,9 @@ def test_two_handles_refuse_as_memory_does_however_little_they_remember(
         fact = random.choice([ProductAdded, PriceChanged])(product)
         if seen and random.random() < 0.8:
             query, position = random.choice(seen[-12:])
-            commit = told(fact, on=[Boundary(query, position)])
+            commit = commit_of(fact, on=[Boundary(query, position)])
         else:
-            commit = told(fact)
+            commit = commit_of(fact)
 
         (found,) = random.choice(handles).commit(commit)
         (wanted,) = oracle.commit(commit)
@@ -492,21 +492,21 @@ def test_two_handles_refuse_as_memory_does_however_little_they_remember(
 
 
 @pytest.mark.parametrize("query", [PRODUCT, ANYTHING])
-def test_a_commit_that_was_taken_back_has_moved_nothing(
+def test_a_commit_that_was_undone_conflicts_with_nothing(
     store: SqliteStore, raw: apsw.Connection, query: Query
 ) -> None:
     append(store, ProductAdded("p1"))
     boundary = store.read(query).boundary
     assert boundary is not None
-    refused = told(PriceChanged("p1"), writes=[put(item("a"), row(state="open"))])
+    refused = commit_of(PriceChanged("p1"), writes=[put(item("a"), row(state="open"))])
     raw.execute(
         "CREATE TRIGGER no_items BEFORE INSERT ON items BEGIN SELECT RAISE(ABORT, 'no'); END"
     )
     assert answers(store, refused) == [InvalidInput]
 
-    land(store, told(PriceChanged("p1"), on=[boundary]))
+    land(store, commit_of(PriceChanged("p1"), on=[boundary]))
 
-    assert answers(store, told(PriceChanged("p1"), on=[boundary])) == [BoundaryMoved]
+    assert answers(store, commit_of(PriceChanged("p1"), on=[boundary])) == [BoundaryMoved]
 
 
 @pytest.mark.parametrize(
@@ -582,7 +582,7 @@ def test_ranges_by_index_answer_as_memory_does(store: SqliteStore) -> None:
     for number in range(150):
         owner, state = random.choices((None, *LETTERS), k=2)
         id = random.choice(LETTERS) + f"#{number}"
-        commit = told(writes=[put(item(id), row(owner=owner, state=state))])
+        commit = commit_of(writes=[put(item(id), row(owner=owner, state=state))])
         assert store.commit(commit) == memory.commit(commit)
         entries += [id, entry(state or "", id), entry(owner or "", state or "", id)]
 
@@ -622,7 +622,7 @@ def test_reads_answer_as_memory_does(store: SqliteStore) -> None:
             ],
             random.randint(0, 3),
         )
-        commit = told(
+        commit = commit_of(
             *told_facts, writes=[] if told_facts else [put(item(str(random.random())), row())]
         )
         assert store.commit(commit) == memory.commit(commit)
@@ -647,7 +647,7 @@ def test_reads_answer_as_memory_does(store: SqliteStore) -> None:
 def test_finds_a_tag_only_where_it_is_a_whole_tag(store: SqliteStore) -> None:
     append(store, OrderPlaced("o-1", "c-1", ('x"product_id:p-1',)))
 
-    page = store.read(about(OrderPlaced, tags="product_id:p-1", contains=True))
+    page = store.read(query_of(OrderPlaced, tags="product_id:p-1", contains=True))
 
     assert page.events == ()
 
@@ -696,7 +696,7 @@ def test_a_narrowed_column_widens_and_never_shrinks(path: str, open_store: Open)
             raw.execute('UPDATE small SET data = \'{"phase":"c"}\'')
 
 
-def test_a_check_that_an_older_release_wrote_is_written_anew(path: str, open_store: Open) -> None:
+def test_rewrites_a_check_of_an_older_release(path: str, open_store: Open) -> None:
     narrow = rows_schema("phase", allowed=frozenset({"a", "it's"}))
     open_store(narrow)
     with closing(apsw.Connection(path)) as raw:
@@ -760,9 +760,7 @@ def test_events_are_indexed_again_when_the_rules_change(open_store: Open) -> Non
     assert positions(new.read(by_site).events) == [1, 2, 3, 4, 5, 6]
 
 
-def test_a_handle_that_indexes_by_older_rules_may_not_write_any_more(
-    path: str, open_store: Open
-) -> None:
+def test_a_handle_with_older_index_rules_may_no_longer_write(path: str, open_store: Open) -> None:
     old = open_store(moving(Tag()))
     land(old, move(old, "h-1", "s"))
     new = open_store(moving(Cross()))
@@ -774,7 +772,7 @@ def test_a_handle_that_indexes_by_older_rules_may_not_write_any_more(
         raw.execute("DELETE FROM event_index")  # the triggers exist again
 
 
-def test_a_tag_that_became_payload_is_no_index_any_more(open_store: Open) -> None:
+def test_a_tag_that_became_payload_is_no_longer_indexed(open_store: Open) -> None:
     old = open_store(moving(Cross()))
     land(old, move(old, "h-1", "s"))
     moved = defstruct("Moved", [("host_id", str)], frozen=True)
@@ -788,7 +786,7 @@ def test_a_tag_that_became_payload_is_no_index_any_more(open_store: Open) -> Non
 # ── idempotency keys ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_outdated_idempotency_keys_are_collected_a_few_at_a_time(
+def test_deletes_outdated_idempotency_keys_a_few_at_a_time(
     path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only the time while the file is open counts, in any process."""
@@ -801,7 +799,7 @@ def test_outdated_idempotency_keys_are_collected_a_few_at_a_time(
         return sum(store.receipt(f"old-{number}") is not None for number in range(5))
 
     def use(key: str) -> None:
-        land(store, told(ProductAdded("p"), once=CommitKey(key, b"d")))
+        land(store, commit_of(ProductAdded("p"), once=CommitKey(key, b"d")))
 
     use("first")
     for number in range(5):
@@ -846,7 +844,7 @@ def write_in_turns(path: str, name: str, other: str) -> int:
 
 
 def orders_of(store: SqliteStore, name: str) -> Sequence[Event]:
-    return store.read(about(OrderPlaced, tags=f"customer_id:{name}")).events
+    return store.read(query_of(OrderPlaced, tags=f"customer_id:{name}")).events
 
 
 def test_two_processes_write_in_turns_and_lose_nothing(
@@ -881,7 +879,7 @@ def test_a_writer_waits_for_its_turn_before_it_begins(
     assert [receipt.first for receipt in landed] == [1]
 
 
-def test_a_reader_in_a_long_transaction_holds_up_nobody(
+def test_a_reader_in_a_long_transaction_delays_no_commit(
     store: SqliteStore, raw: apsw.Connection
 ) -> None:
     append(store, ProductAdded("p-1"))
@@ -903,28 +901,28 @@ def test_another_program_that_holds_the_database_makes_us_unavailable(
     store._writer.set_busy_timeout(50)
     raw.execute("BEGIN IMMEDIATE")
 
-    assert answers(store, told(ProductAdded("p-1"))) == [StoreUnavailable]
+    assert answers(store, commit_of(ProductAdded("p-1"))) == [StoreUnavailable]
 
     raw.execute("ROLLBACK")
-    assert answers(store, told(ProductAdded("p-1"))) == [Receipt]
+    assert answers(store, commit_of(ProductAdded("p-1"))) == [Receipt]
 
 
-def test_a_lock_that_the_system_does_not_give_makes_us_unavailable(
+def test_a_lock_that_the_system_refuses_makes_us_unavailable(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(file: object, operation: int) -> None:
         raise OSError(ENOLCK, "No locks available")
 
     monkeypatch.setattr(connection, "flock", refuse)
-    assert answers(store, told(ProductAdded("p-1"))) == [StoreUnavailable]
+    assert answers(store, commit_of(ProductAdded("p-1"))) == [StoreUnavailable]
     with pytest.raises(StoreUnavailable, match="No locks available"):
         store.restore("items", [])
 
     monkeypatch.undo()
-    assert answers(store, told(ProductAdded("p-1"))) == [Receipt]
+    assert answers(store, commit_of(ProductAdded("p-1"))) == [Receipt]
 
 
-def test_a_lock_that_cannot_be_given_back_hides_no_receipt_and_blocks_nobody(
+def test_a_lock_that_cannot_be_released_hides_no_receipt_and_blocks_no_writer(
     store: SqliteStore, open_store: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def keep(file: IO[bytes], operation: int) -> None:
@@ -934,16 +932,16 @@ def test_a_lock_that_cannot_be_given_back_hides_no_receipt_and_blocks_nobody(
 
     other = open_store()
     monkeypatch.setattr(connection, "flock", keep)
-    assert answers(store, told(ProductAdded("p-1"))) == [Receipt]
+    assert answers(store, commit_of(ProductAdded("p-1"))) == [Receipt]
     monkeypatch.undo()
 
-    assert answers(other, told(ProductAdded("p-2"))) == [Receipt]
-    assert answers(store, told(ProductAdded("p-3"))) == [Receipt]
+    assert answers(other, commit_of(ProductAdded("p-2"))) == [Receipt]
+    assert answers(store, commit_of(ProductAdded("p-3"))) == [Receipt]
 
 
 STOPPED_WRITER = """
 import os, signal, sys
-from tests.contract.world import SCHEMA, ProductAdded, told
+from tests.contract.world import SCHEMA, ProductAdded, commit_of
 from tidegate.engines.sqlite import SqliteStore, batch
 
 class Stopping(batch.SqliteBatch):
@@ -953,7 +951,7 @@ class Stopping(batch.SqliteBatch):
 
 store = SqliteStore(sys.argv[1], SCHEMA)
 batch.SqliteBatch = Stopping
-print(store.commit(told(ProductAdded("theirs"))), flush=True)
+print(store.commit(commit_of(ProductAdded("theirs"))), flush=True)
 """
 
 
@@ -970,7 +968,9 @@ def test_a_process_that_stopped_inside_its_commit_makes_others_unavailable(
         assert os.WIFSTOPPED(status)
 
         with ThreadPoolExecutor(4) as pool:
-            told_to = list(pool.map(lambda _: answers(store, told(ProductAdded("p"))), range(4)))
+            told_to = list(
+                pool.map(lambda _: answers(store, commit_of(ProductAdded("p"))), range(4))
+            )
         assert told_to == [[StoreUnavailable]] * 4
         with pytest.raises(StoreUnavailable, match="lock"):
             store.restore("items", [])
@@ -985,7 +985,7 @@ def test_a_process_that_stopped_inside_its_commit_makes_others_unavailable(
         other.kill()
         other.wait()
 
-    assert answers(store, told(ProductAdded("ours"))) == [Receipt]
+    assert answers(store, commit_of(ProductAdded("ours"))) == [Receipt]
     assert values(whole_feed(store)) == [ProductAdded("theirs"), ProductAdded("ours")]
 
 
@@ -1015,7 +1015,7 @@ def test_threads_share_a_handle(store: SqliteStore) -> None:
         try:
             for number in range(30):
                 append(store, OrderPlaced(f"{name}-{number}", name))
-                page = store.read(about(OrderPlaced, tags=f"customer_id:{name}"))
+                page = store.read(query_of(OrderPlaced, tags=f"customer_id:{name}"))
                 assert len(page.events) == number + 1
         except BaseException as error:
             failures.append(error)
@@ -1044,7 +1044,7 @@ def write_until_killed(path: str, acknowledged: str) -> None:
         number = 0
         while True:
             order = f"{os.getpid()}-{name}-{number}"
-            made = told(
+            made = commit_of(
                 OrderPlaced(order, name),
                 PriceChanged(order, number),
                 writes=[put(item(order), row(name=order), fact=1)],
@@ -1060,7 +1060,7 @@ def write_until_killed(path: str, acknowledged: str) -> None:
 
 
 @pytest.mark.long
-def test_a_killed_writer_loses_no_acknowledged_commit_and_tears_none(
+def test_a_killed_writer_loses_no_acknowledged_commit_and_splits_none(
     path: str, tmp_path: Path, open_store: Open
 ) -> None:
     acknowledged = tmp_path / "acknowledged"
@@ -1092,10 +1092,10 @@ def test_a_killed_writer_loses_no_acknowledged_commit_and_tears_none(
 
 
 def big(name: str) -> Commit:
-    return told(*(ProductAdded(f"{name}-{n}", "x" * 1_000) for n in range(100)))
+    return commit_of(*(ProductAdded(f"{name}-{n}", "x" * 1_000) for n in range(100)))
 
 
-def test_a_full_database_takes_nothing_and_serves_again_when_there_is_room(
+def test_a_full_database_refuses_commits_until_there_is_space(
     store: SqliteStore,
 ) -> None:
     append(store, ProductAdded("p-1"))
@@ -1103,9 +1103,9 @@ def test_a_full_database_takes_nothing_and_serves_again_when_there_is_room(
     pages = store._writer.pragma("page_count")
     store._writer.execute(f"PRAGMA max_page_count = {pages + 4}").fetchall()
 
-    assert answers(store, big("a"), told(Rebooted())) == [StoreUnavailable] * 2
+    assert answers(store, big("a"), commit_of(Rebooted())) == [StoreUnavailable] * 2
     assert len(whole_feed(store)) == 1
-    assert answers(store, told(Rebooted())) == [Receipt]
+    assert answers(store, commit_of(Rebooted())) == [Receipt]
 
     store._writer.execute("PRAGMA max_page_count = 4294967294").fetchall()
     assert answers(store, big("a")) == [Receipt]
@@ -1115,7 +1115,7 @@ def test_a_full_database_takes_nothing_and_serves_again_when_there_is_room(
 def fill_the_disk(path: str) -> list[str]:
     """Commit, forbid files to grow, commit, allow it, commit. Return the result of each."""
     with closing(SqliteStore(path, SCHEMA)) as store:
-        outcomes = [type(store.commit(told(Rebooted()))[0]).__name__]
+        outcomes = [type(store.commit(commit_of(Rebooted()))[0]).__name__]
         soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
         room = os.stat(f"{path}-wal").st_size + 8_192
         try:
@@ -1128,7 +1128,7 @@ def fill_the_disk(path: str) -> list[str]:
     return outcomes
 
 
-def test_a_full_disk_takes_nothing_and_serves_again_when_there_is_room(
+def test_a_full_disk_refuses_commits_until_there_is_space(
     path: str, store: SqliteStore, processes: ProcessPoolExecutor
 ) -> None:
     outcomes = processes.submit(fill_the_disk, path).result()
@@ -1144,8 +1144,8 @@ def files() -> Iterator[FailingFiles]:
     found.unregister()
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another handle"])
-def test_a_flush_that_failed_once_is_settled_by_looking(
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "with another handle"])
+def test_reads_the_log_to_settle_a_flush_that_failed_once(
     files: FailingFiles, open_store: Open, beside: bool
 ) -> None:
     store = open_store()
@@ -1153,35 +1153,35 @@ def test_a_flush_that_failed_once_is_settled_by_looking(
     other = open_store() if beside else store
     files.failing_syncs = 1
 
-    outcome = answers(store, told(ProductAdded("p-2")))
+    outcome = answers(store, commit_of(ProductAdded("p-2")))
 
     assert files.failing_syncs == 0
     assert outcome == [StoreUnavailable]
     assert len(whole_feed(other)) == 1
-    assert answers(store, told(ProductAdded("p-3"))) == [WriterClosed]
+    assert answers(store, commit_of(ProductAdded("p-3"))) == [WriterClosed]
     assert isinstance(store.fault, WriterClosed)
     assert append(open_store(), ProductAdded("p-4")).first == 2
 
 
-@pytest.mark.parametrize("beside", [False, True], ids=["alone", "beside another handle"])
-def test_a_flush_that_keeps_failing_is_an_unknown_outcome(
+@pytest.mark.parametrize("beside", [False, True], ids=["alone", "with another handle"])
+def test_a_flush_that_keeps_failing_has_an_unknown_outcome(
     files: FailingFiles, open_store: Open, beside: bool
 ) -> None:
     store = open_store()
     if beside:
         open_store()
-    durable = told(ProductAdded("p-1"), once=CommitKey("durable", b"d"))
+    durable = commit_of(ProductAdded("p-1"), once=CommitKey("durable", b"d"))
     land(store, durable)
     files.failing_syncs = 1_000
 
-    fresh = told(ProductAdded("p-2"), once=CommitKey("fresh", b"d"))
-    rival = told(ProductAdded("p-2"), once=CommitKey("fresh", b"another digest"))
+    fresh = commit_of(ProductAdded("p-2"), once=CommitKey("fresh", b"d"))
+    rival = commit_of(ProductAdded("p-2"), once=CommitKey("fresh", b"another digest"))
     outcome = store.commit(durable, fresh, fresh, rival)
     files.failing_syncs = 0
 
     # The outcome of a decision based on a commit with an unknown outcome is unknown too.
     assert [type(answer) for answer in outcome] == [Receipt, *[OutcomeUnknown] * 3]
-    assert answers(store, told(ProductAdded("p-3"))) == [WriterClosed]
+    assert answers(store, commit_of(ProductAdded("p-3"))) == [WriterClosed]
     landed = store.receipt("fresh") is not None
     assert len(whole_feed(store)) == (2 if landed else 1)
     again = land(open_store(), fresh)
@@ -1190,7 +1190,7 @@ def test_a_flush_that_keeps_failing_is_an_unknown_outcome(
 
 def many_products(prefix: str) -> Commit:
     """Facts that take more pages than a small cache holds."""
-    return told(*[ProductAdded(f"{prefix}-{number}", "n" * 2_000) for number in range(40)])
+    return commit_of(*[ProductAdded(f"{prefix}-{number}", "n" * 2_000) for number in range(40)])
 
 
 @pytest.mark.parametrize("how", ["commit", "restore"])
@@ -1227,7 +1227,7 @@ def test_a_write_of_the_wal_that_failed_applied_nothing(
     append(store, ProductAdded("p-1"))
     files.failing_writes = 1
 
-    assert answers(store, told(ProductAdded("p-2"))) == [StoreUnavailable]
+    assert answers(store, commit_of(ProductAdded("p-2"))) == [StoreUnavailable]
     assert len(whole_feed(store)) == 1
     assert append(store, ProductAdded("p-3")).first == 2
 

@@ -84,7 +84,7 @@ def test_sends_over_tls_to_the_host_that_the_certificate_names(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("named", "trusted"),
     [("hooks.test", False), ("elsewhere.test", True)],
-    ids=["by nobody we trust", "for another host"],
+    ids=["by an untrusted issuer", "for another host"],
 )
 def test_sends_nothing_to_a_host_that_cannot_prove_its_name(
     tmp_path: Path, named: str, trusted: bool
@@ -102,7 +102,7 @@ def test_sends_nothing_to_a_host_that_cannot_prove_its_name(
 
 
 @pytest.mark.req("RS-9", **NO_ENGINE)
-def test_sends_a_signed_cloud_event_that_its_receiver_can_prove() -> None:
+def test_sends_a_signed_cloud_event_that_its_receiver_can_verify() -> None:
     with serve_webhooks() as server:
         outcome = webhook(server.place).perform(KEY, effect(7))
 
@@ -123,7 +123,7 @@ def test_sends_a_signed_cloud_event_that_its_receiver_can_prove() -> None:
     assert cloud_event(KEY, effect(7)) == body
 
 
-def test_a_receiver_tells_an_old_request_from_a_new_one() -> None:
+def test_a_receiver_distinguishes_an_old_request_from_a_new_one() -> None:
     headers = sign_webhook((SECRET,), KEY, T0, b"{}")
 
     assert verified(SECRET, headers, b"{}", T0 + timedelta(minutes=4)) == {}
@@ -145,7 +145,7 @@ def test_two_secrets_sign_while_a_receiver_gets_the_new_one() -> None:
 
 
 @pytest.mark.req("RS-8", "RS-10")
-def test_a_receiver_that_is_down_and_comes_back_gets_each_effect_under_one_key(
+def test_a_receiver_that_restarts_gets_each_effect_under_one_key(
     address: Address | None,
 ) -> None:
     port = free_port()
@@ -179,7 +179,7 @@ def test_a_receiver_that_is_down_and_comes_back_gets_each_effect_under_one_key(
     ("status", "retryable"),
     [(400, False), (401, False), (404, False), (408, True), (410, False), (429, True), (500, True)],
 )
-def test_tells_what_may_work_later_from_what_never_will(status: int, retryable: bool) -> None:
+def test_distinguishes_temporary_from_permanent_failures(status: int, retryable: bool) -> None:
     with serve_webhooks(answer=lambda handler: reply(handler, status, b"secret=1")) as server:
         assert webhook(server.place).perform(KEY, effect()) == TargetFailed(
             f"status {status}", retryable
@@ -202,7 +202,7 @@ def test_follows_no_redirect_and_keeps_no_cookie() -> None:
     assert "cookie" not in server.requests[1][1]
 
 
-def test_ends_an_exchange_that_drips() -> None:
+def test_ends_an_exchange_that_sends_too_slowly() -> None:
     def drip(handler: BaseHTTPRequestHandler) -> None:
         handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
         for number in range(DRIPS_MAX):
@@ -218,7 +218,7 @@ def test_ends_an_exchange_that_drips() -> None:
         assert outcome == TargetFailed("no answer: ReadTimeout"), "not that the other end closed"
 
 
-def test_reads_no_more_of_an_answer_than_it_may() -> None:
+def test_limits_how_much_of_an_answer_it_reads() -> None:
     sent = []
 
     def flood(handler: BaseHTTPRequestHandler) -> None:
@@ -238,7 +238,7 @@ def test_reads_no_more_of_an_answer_than_it_may() -> None:
     assert ANSWER_BYTES_MAX == 65_536
 
 
-def test_observes_through_a_signed_event_and_believes_only_the_declared_shape() -> None:
+def test_observes_through_a_signed_event_and_accepts_only_the_declared_shape() -> None:
     state = json.dumps({"idempotencyKey": KEY, "state": {"releaseId": "web.1"}}).encode()
     with serve_webhooks(answer=lambda handler: reply(handler, 200, state)) as server:
         target = webhook(server.place, observable=True)
@@ -262,7 +262,7 @@ def test_observes_through_a_signed_event_and_believes_only_the_declared_shape() 
     ("secret", "found"),
     [("whsec_c2hvcnQ=", "found 5"), ("plain words of an older form", "base64"), ("", "found 0")],
 )
-def test_takes_no_secret_that_receivers_would_refuse(secret: str, found: str) -> None:
+def test_refuses_a_secret_that_receivers_would_refuse(secret: str, found: str) -> None:
     with pytest.raises(InvalidInput, match=found):
         WebhookTarget("https://hooks.example.com/", (secret,))
 
@@ -330,13 +330,13 @@ def look_up(host: str, port: int) -> tuple[str, ...]:
 
 
 @pytest.mark.parametrize("url", BYPASSES)
-def test_refuses_whatever_leads_to_an_address_that_is_not_public(url: str) -> None:
+def test_refuses_urls_that_lead_to_an_address_that_is_not_public(url: str) -> None:
     """C-22: "refuse loopback, link-local, private, ULA, multicast, metadata"."""
     with pytest.raises(DestinationRefused):
         resolve_destination(parse_destination(url), look_up)
 
 
-def test_lets_through_a_public_address_and_what_is_allowed_by_name() -> None:
+def test_accepts_a_public_address_and_hosts_allowed_by_name() -> None:
     public = parse_destination("https://hooks.example.com/x?y=%20z")
     assert resolve_destination(public, look_up) == NAMES["hooks.example.com"]
     assert public.url == "https://hooks.example.com:443/x?y=%20z"
@@ -387,7 +387,7 @@ def test_connects_to_nothing_when_a_name_turns_private() -> None:
         WebhookTarget(f"http://{decoy.place}/", (SECRET,))
 
 
-def test_waits_for_a_name_that_has_no_address_now() -> None:
+def test_retries_a_name_that_has_no_address_now() -> None:
     def nowhere(host: str, port: int) -> tuple[str, ...]:
         raise socket.gaierror("no such name")
 
@@ -403,7 +403,7 @@ def program(*lines: str) -> list[str]:
     return [sys.executable, "-c", "\n".join(("import json, os, sys, time", *lines))]
 
 
-def test_runs_a_program_without_a_shell_and_with_nothing_of_ours_around_it(
+def test_runs_a_program_without_a_shell_and_without_our_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OUR_SECRET", "hunter2")
@@ -438,7 +438,7 @@ def test_reads_the_exit_status_of_a_program(status: int, retryable: bool) -> Non
     )
 
 
-def test_ends_a_program_that_takes_too_long_with_all_that_it_started(tmp_path: Path) -> None:
+def test_ends_a_program_that_takes_too_long_with_its_children(tmp_path: Path) -> None:
     note = tmp_path / "note"
     lines = (
         "import subprocess",
@@ -465,7 +465,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def test_a_program_that_is_not_there_is_a_failure_and_a_text_is_no_command() -> None:
+def test_a_missing_program_is_a_failure_and_a_string_is_not_a_command() -> None:
     outcome = CommandTarget(["./no-such-program"]).perform(KEY, effect())
     assert outcome == TargetFailed("the program did not start: No such file or directory")
     for wrong in ("ls -l", [], ["a\0b"]):
@@ -486,7 +486,7 @@ def test_observes_through_a_program() -> None:
 # ── files ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_replaces_a_file_as_a_whole_once_per_key_and_never_by_something_older(
+def test_replaces_a_file_atomically_once_per_key_and_never_by_an_older_version(
     tmp_path: Path,
 ) -> None:
     target = FileTarget(tmp_path)
@@ -507,7 +507,7 @@ def test_replaces_a_file_as_a_whole_once_per_key_and_never_by_something_older(
 
 
 @pytest.mark.parametrize("scope", ["../web", "/web", ".", "..", "a/b", "", "a\0b", "Web"])
-def test_writes_nowhere_else(tmp_path: Path, scope: str) -> None:
+def test_writes_only_inside_its_directory(tmp_path: Path, scope: str) -> None:
     home = tmp_path / "home"
     home.mkdir()
     target: Target = FileTarget(home)
@@ -522,7 +522,7 @@ def test_writes_nowhere_else(tmp_path: Path, scope: str) -> None:
     assert list(tmp_path.iterdir()) == [home]
 
 
-def test_follows_no_link_and_takes_nothing_for_ours_that_is_not(tmp_path: Path) -> None:
+def test_follows_no_link_and_trusts_no_file_of_others(tmp_path: Path) -> None:
     home, away = tmp_path / "home", tmp_path / "away"
     home.mkdir()
     away.mkdir()

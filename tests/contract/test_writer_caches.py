@@ -50,7 +50,7 @@ class Interruptions:
 
 @pytest.mark.parametrize("line", [0, *range(2, 8)])  # 0: never
 @pytest.mark.parametrize("seed", range(5))
-def test_postgres_knows_what_it_forgot(
+def test_postgres_knows_what_its_cache_dropped(
     seed: int, line: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Interrupted before each line of ``add`` in turn, and given the same facts again."""
@@ -84,7 +84,9 @@ def test_postgres_knows_what_it_forgot(
 
 @pytest.mark.parametrize("step", ["never", "meet", "note", "leave"])
 @pytest.mark.parametrize("seed", range(5))
-def test_sqlite_knows_what_it_forgot(seed: int, step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sqlite_knows_what_its_cache_dropped(
+    seed: int, step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Batches of ours and of others, some of ours interrupted at any line of one step."""
     monkeypatch.setattr(sqlite_recent, "NAMES_MAX", 4)
     print(f"seed {seed}")

@@ -167,7 +167,7 @@ SCHEMA = Schema(VOCABULARY, (ITEMS, NOTES, TALLIES))
 # ── short forms ───────────────────────────────────────────────────────────────────────────────────
 
 
-def told(
+def commit_of(
     *values: Struct | Fact,
     on: Sequence[Boundary] = (),
     writes: Sequence[Write] = (),
@@ -190,7 +190,7 @@ def land(store: Store, commit: Commit) -> Receipt:
 
 def append(store: Store, *values: Struct | Fact, at: datetime = T0) -> Receipt:
     """Append facts without any condition."""
-    return land(store, told(*values, at=at))
+    return land(store, commit_of(*values, at=at))
 
 
 def clause(*types: type[Struct], tags: str | Sequence[str] = (), contains: bool = False) -> Clause:
@@ -200,12 +200,14 @@ def clause(*types: type[Struct], tags: str | Sequence[str] = (), contains: bool 
     return Clause(names, found, Match.CONTAINS if contains else Match.EXACT)
 
 
-def about(*types: type[Struct], tags: str | Sequence[str] = (), contains: bool = False) -> Query:
+def query_of(*types: type[Struct], tags: str | Sequence[str] = (), contains: bool = False) -> Query:
     """Build a query of one clause."""
     return Query((clause(*types, tags=tags, contains=contains),))
 
 
-def seen(store: Store, query: Query, guard: Query | None = None, after: Position = 0) -> Boundary:
+def boundary_of(
+    store: Store, query: Query, guard: Query | None = None, after: Position = 0
+) -> Boundary:
     """Return the boundary of a read."""
     return demand_boundary(store.read(query, guard=guard, after=after), query)
 
@@ -249,7 +251,7 @@ def stored(store: Store, key: Key) -> Record:
 
 def write(store: Store, *writes: Write) -> Position:
     """Commit these writes without a fact. Return the number that they took."""
-    receipt = land(store, told(writes=writes))
+    receipt = land(store, commit_of(writes=writes))
     assert receipt.first == receipt.last
     return receipt.last
 

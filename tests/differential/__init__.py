@@ -1,1 +1,3 @@
-"""Engines beside the oracle: the same programs, the same answers; the same races, no anomaly."""
+"""Engines compared with the oracle: the same programs give the same answers, and races no
+anomaly.
+"""

@@ -1,4 +1,4 @@
-"""Concurrent clients that read, decide and commit, and write down what they asked and were told."""
+"""Concurrent clients that read, decide and commit, and record their requests and answers."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ from tidegate.kernel.store import Store
 
 T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 START_SECONDS_MAX = 120  # until the last of the processes has begun
-ASKED_MAX = 1_000_000  # how often a client comes to a full queue
+ASKED_MAX = 1_000_000  # how often a client may find a full queue
 PAGE = 50
 PAGES_MAX = 10_000
 FOLLOW_SECONDS = 0.002
@@ -75,11 +75,11 @@ class Ground:
 
     queries: tuple[Query, ...]
     facts: tuple[Fact, ...]
-    held_max: int  # boundaries that a client remembers, to send a stale one
+    held_max: int  # boundaries that a client keeps, to send a stale one
     stale: float  # how often it does
 
 
-# Few values, so that clients meet.
+# few values, so that clients conflict
 FEW = Ground(
     tuple(
         Query(tuple(CLAUSES[name] for name in names))
@@ -101,8 +101,8 @@ FEW = Ground(
 
 
 def _many(count: int) -> Ground:
-    """Far more values than a small memory holds, and boundaries of every age: what moved one of
-    them is remembered, or forgotten, or is being forgotten.
+    """Use far more values than a small cache holds, and boundaries of every age: what conflicts
+    with one of them is in the cache, was dropped, or is just being dropped.
     """
     numbers = [str(number) for number in range(count)]
     clauses: list[tuple[Clause, ...]] = []
@@ -120,7 +120,7 @@ def _many(count: int) -> Ground:
 
 
 MANY = _many(12)
-# Handles, and operations in a row. SQLite remembers only while one handle writes.
+# Handles, and operations in a row. SQLite caches only while one handle writes.
 TURNS = {"sqlite": (2, 16), "postgres": (4, 1), "dynamodb": (4, 1)}
 KEYS = tuple(Key("tickets", id) for id in ("a", "é", "𐍈"))
 ROW = b'{"state":"open"}'
@@ -128,7 +128,7 @@ ROW = b'{"state":"open"}'
 
 @dataclass(slots=True)
 class Client:
-    """One client: a store handle, a seeded coin, and a notebook."""
+    """One client: a store handle, a seeded random generator, and a record of its requests."""
 
     store: Store
     number: int
@@ -139,7 +139,7 @@ class Client:
     held: list[tuple[Reading, Boundary]] = field(default_factory=list)
 
     def operate(self) -> None:
-        """One operation: mostly read, decide, commit; now and then something less usual."""
+        """Run one operation: mostly read, decide, commit; sometimes something less usual."""
         chance = self.dice.random()
         if chance < 0.12:
             self.read()
@@ -189,7 +189,7 @@ class Client:
             tuple(Put(key, ROW, version) for key, version in rows),
             CommitKey(token, b"digest") if self.dice.random() < 0.3 else None,
         )
-        # A second copy, as after a lost answer, is told what became of the first.
+        # A second copy, as after a lost answer, returns the result of the first.
         for _ in range(1 + (commit.once is not None)):
             invoked = monotonic()
             (answer,) = self.store.commit(commit)
@@ -210,13 +210,13 @@ class Client:
 
 
 def number(error: TidegateError, name: str) -> int:
-    """A number that the error tells, 0 if none."""
+    """Return a number from the error, or 0 if it has none."""
     found = error.facts[name]
     return found if isinstance(found, int) else 0
 
 
 def outcome_of(answer: Receipt | TidegateError) -> Outcome:
-    """What the client writes down. Raises: the error, if no client should ever meet it."""
+    """Return what the client records. Raises: the error, if no client should ever get it."""
     match answer:
         case Receipt(first, last):
             return Landed(first, last, answer.replayed)
@@ -232,7 +232,7 @@ def outcome_of(answer: Receipt | TidegateError) -> Outcome:
 
 
 class Queued:
-    """A store whose commits go through a group's queue. A full queue is asked again."""
+    """A store whose commits go through a group's queue. A full queue is retried."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -266,7 +266,7 @@ Notes = tuple[list[Reading], list[Attempt]]
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What all clients of a run do: the same, each with dice of its own."""
+    """The same work for all clients of a run, each with random choices of its own."""
 
     clients: int
     operations: int
@@ -279,7 +279,7 @@ def client_of(store: Store, number: int, run: Run) -> Client:
 
 
 def work(store: Store, number: int, run: Run) -> Notes:
-    """A client's whole run."""
+    """Run a client to its end."""
     client = client_of(store, number, run)
     for _ in range(run.operations):
         client.operate()
@@ -287,17 +287,17 @@ def work(store: Store, number: int, run: Run) -> Notes:
 
 
 def work_apart(address: Address, number: int, run: Run) -> Notes:
-    """The same with a handle of its own, in a process of its own."""
+    """Do the same with a handle of its own, in a process of its own."""
     with closing(address.open(SCHEMA)) as store:
         return work(store, number, run)
 
 
 def nothing() -> None:
-    """Processes that need no preparation."""
+    """Prepare nothing."""
 
 
 def whole_log(store: Store) -> tuple[Event, ...]:
-    """All events, page by page."""
+    """Read all events, page by page."""
     events: list[Event] = []
     for _ in range(PAGES_MAX):
         page = store.feed(after=events[-1].position if events else 0, limit=PAGE)
@@ -308,7 +308,7 @@ def whole_log(store: Store) -> tuple[Event, ...]:
 
 
 def follow(store: Store, stop: Flag) -> tuple[Position, ...]:
-    """Walk the feed while others write, and after the stop until it is empty."""
+    """Follow the feed while others write, and after the stop until it is empty."""
     positions: list[Position] = []
     while True:
         stopping = stop.is_set()
@@ -321,7 +321,7 @@ def follow(store: Store, stop: Flag) -> tuple[Position, ...]:
 
 
 def history_of_threads(connect: Callable[[], Store], run: Run, *, handles: int) -> History:
-    """Clients as threads that share some handles, one feed followed beside them."""
+    """Run clients as threads that share some handles, and follow a feed meanwhile."""
     with ExitStack() as opened, ThreadPoolExecutor(run.clients) as pool:
         stores = [opened.enter_context(closing(connect())) for _ in range(handles)]
 
@@ -338,8 +338,8 @@ def history_of_threads(connect: Callable[[], Store], run: Run, *, handles: int) 
 def history_in_turns(
     connect: Callable[[], Store], run: Run, *, handles: int, turn_max: int
 ) -> History:
-    """Clients in one thread: dice say which handle is next, and for how many operations of its
-    clients, so that the same seed makes the same history.
+    """Run clients in one thread. A seed decides which handle is next, and for how many operations
+    of its clients, so the same seed gives the same history.
     """
     dice = random.Random(run.seed)
     with ExitStack() as opened:
@@ -357,7 +357,7 @@ def history_in_turns(
 def history_of_processes(
     address: Address, run: Run, *, prepare: Callable[[], None] = nothing
 ) -> History:
-    """Clients as processes, each with a handle of its own. When each is prepared, all begin."""
+    """Run clients as processes, each with a handle of its own. All begin once each is prepared."""
     ready = CHILDREN.Barrier(run.clients, timeout=START_SECONDS_MAX)
 
     def results() -> list[Notes]:
@@ -388,7 +388,7 @@ def _watched(connect: Callable[[], Store], run: Callable[[], list[Notes]]) -> Hi
 def _ended(
     connect: Callable[[], Store], notes: list[Notes], *followed: tuple[Position, ...]
 ) -> History:
-    """The last word comes from a handle that was not open during the run."""
+    """Complete the history with a read by a handle that was not open during the run."""
     with closing(connect()) as fresh:
         records = fresh.get(*KEYS)
         return History(

@@ -21,5 +21,5 @@ def logs(engine: str, tmp_path: Path) -> Iterator[Logs]:
 
 @pytest.fixture
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every memory of the engines forgets at nearly every step, in this process."""
+    """Every cache of the engines drops its contents at nearly every step, in this process."""
     shrunk(monkeypatch)

@@ -1,9 +1,9 @@
-"""Finds what concurrent clients must never see, from their histories and the final log.
+"""Finds what concurrent clients must never observe, from their histories and the final log.
 
-The log itself is the witness: its order is the order in which everything should have happened, so
+The log itself is the reference: its order is the order in which everything should have happened, so
 no search is needed and each rule is about linear. The checker trusts the final read of the log; so
-that read is done from a fresh handle and compared with feeds that were followed during the run. It
-does not find anomalies that nobody's history touches.
+that read uses a fresh handle and is compared with feeds that were followed during the run. It does
+not find anomalies that no history touches.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from itertools import pairwise
 from tidegate.kernel.model import ABSENT, Clause, Event, Fact, Key, Position, Query
 from tidegate.kernel.vocabulary import Vocabulary
 
-# ── what clients write down ───────────────────────────────────────────────────────────────────────
+# ── what clients record ───────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class Landed:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A boundary conflict: an event stands at this position that was not read."""
+    """A boundary conflict: there is an event at this position that was not read."""
 
     position: Position
 
@@ -83,27 +83,27 @@ class History:
     attempts: tuple[Attempt, ...]
     log: tuple[Event, ...]
     rows: dict[Key, Position] = field(default_factory=dict)
-    followed: tuple[tuple[Position, ...], ...] = ()  # feeds, each walked while the run went on
+    followed: tuple[tuple[Position, ...], ...] = ()  # feeds, each read while the run was going on
 
 
 class Rule(StrEnum):
     LOST_ACK = "an acknowledged commit is not in the log"
-    CONFLICT_PRESENT = "a commit that was told of a conflict is in the log"
-    FROM_NOWHERE = "an event that nobody wrote"
+    CONFLICT_PRESENT = "a commit that was answered with a conflict is in the log"
+    FROM_NOWHERE = "an event that no client wrote"
     TORN = "a part of a commit, or other facts than were sent"
     DUPLICATE = "a commit is in the log more than once"
-    SCATTERED = "the facts of one commit do not stand side by side"
+    SCATTERED = "the facts of one commit are not next to each other"
     WRONG_POSITION = "a receipt names other positions than the log"
-    CONDITION_VIOLATED = "an event stands before the commit that its decision did not see"
-    TIME_INVERTED = "a commit stands before one that was acknowledged before it was sent"
+    CONDITION_VIOLATED = "an event precedes the commit, and its decision did not read it"
+    TIME_INVERTED = "a commit precedes one that was acknowledged before it was sent"
     DIRTY_READ = "a read returned what is not in the log"
     READ_EXTRA = "a read returned what does not match"
-    READ_MISSED = "a read left out what stands before something it returned"
+    READ_MISSED = "a read omitted an event before one that it returned"
     READ_STALE = "a read left out what was acknowledged before it began"
     READ_FUTURE = "a read returned what was sent after it ended"
     WENT_BACK = "a client saw less than it had seen before"
     ROW_LOST = "a row was written over a version that its writer had not read"
-    ROW_WRONG = "a row does not stand at the version of its last write"
+    ROW_WRONG = "a row is not at the version of its last write"
     FEED_DIFFERS = "a followed feed is not the log"
     UNJUSTIFIED = "a conflict names nothing that was unseen"
 
@@ -119,7 +119,7 @@ class Anomaly:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """The events of one clause in the log's order, with who sent them when."""
+    """The events of one clause in log order, with the client and the time of each."""
 
     positions: list[Position]
     sent_at: list[float]
@@ -127,8 +127,9 @@ class _Line:
 
 
 class Checker:
-    """``one_order``: reads see a prefix of the whole log. Otherwise (DynamoDB) a prefix of each
-    clause, and only commits, which touch every fence they read, are in the order of positions.
+    """``one_order``: reads return a prefix of the whole log. Otherwise (DynamoDB) they return a
+    prefix of each clause, and only commits, which touch every fence they read, are in the order of
+    positions.
     """
 
     def __init__(self, history: History, vocabulary: Vocabulary, *, one_order: bool) -> None:
@@ -166,7 +167,7 @@ class Checker:
         return [anomaly for rule in rules for anomaly in rule()]
 
     def _commits(self) -> Iterator[Anomaly]:
-        """What was acknowledged is there, once, whole, and where the receipt says."""
+        """Check that what was acknowledged is there, once, whole, and where the receipt says."""
         written: defaultdict[str, list[Event]] = defaultdict(list)
         for event in self._history.log:
             written[event.meta.request].append(event)
@@ -222,7 +223,9 @@ class Checker:
                         )
 
     def _real_time(self) -> Iterator[Anomaly]:
-        """From the end of the log: nobody may stand behind whom he preceded in time."""
+        """Check, from the end of the log, that no commit comes after one that it preceded in
+        time.
+        """
         earliest_ack = float("inf")
         for first, attempt in reversed(self._landed):
             if earliest_ack < attempt.invoked:
@@ -278,7 +281,7 @@ class Checker:
                         Rule.ROW_LOST, f"{key} was at {version} when {first} expected {expected}"
                     )
                 versions[key] = first
-        # A commit of unknown outcome may have been the last to write.
+        # A commit with an unknown outcome may have been the last to write.
         if not any(isinstance(attempt.outcome, Unknown) for attempt in self._history.attempts):
             for key in versions.keys() | self._history.rows.keys():
                 if versions.get(key) != self._history.rows.get(key):
@@ -338,7 +341,7 @@ class Checker:
 
 
 def anomalies(history: History, vocabulary: Vocabulary, *, one_order: bool = True) -> list[Anomaly]:
-    """Everything in the history that must not be. The queries read must be fenced exactly by what
-    they match: single tags and declared composites.
+    """Return every anomaly of the history. The queries read must be fenced exactly by what they
+    match: single tags and declared composites.
     """
     return Checker(history, vocabulary, one_order=one_order).anomalies()

@@ -1,4 +1,4 @@
-"""Fresh logs of one engine, as many as a test asks for."""
+"""Fresh logs of one engine, as many as a test needs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Connect = Callable[[], Store]
 
 
 class Logs:
-    """Where the logs of one test lie: in a directory, or under names of their own on a server."""
+    """Where the logs of one test are: in a directory, or under names of their own on a server."""
 
     def __init__(self, engine: str, home: Path) -> None:
         self.engine = engine
@@ -29,7 +29,7 @@ class Logs:
         self._open = ExitStack()
 
     def address(self) -> Address:
-        """The place of a log that nobody else has."""
+        """Return the address of a log that no other test uses."""
         name = f"{self._name}_{next(self._numbers)}"
         match self.engine:
             case "sqlite":
@@ -43,14 +43,14 @@ class Logs:
                 raise AssertionError(f"{other} has no place outside this process")
 
     def store(self, schema: Schema) -> Store:
-        """One handle on a fresh log, closed with the test."""
+        """Open one handle on a fresh log, and close it at the end of the test."""
         return self._open.enter_context(closing(self.fresh(schema)()))
 
     def close(self) -> None:
         self._open.close()
 
     def fresh(self, schema: Schema) -> Connect:
-        """Opens handles on one fresh log; whoever opens them closes them."""
+        """Return a function that opens handles on one fresh log; the caller closes them."""
         if self.engine == "memory":
             store = MemoryStore(schema)
             return lambda: store

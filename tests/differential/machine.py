@@ -1,8 +1,8 @@
 """Runs one program on the oracle and on an engine, and compares every answer.
 
-Positions are the only thing in which engines may differ: DynamoDB's are sparse. So each commit that
-lands pairs the oracle's positions with the engine's, and all that the engine says later is brought
-back to the oracle's numbers before it is compared. Where positions are dense, they must be equal.
+Engines may differ only in positions: DynamoDB's are sparse. So each successful commit pairs the
+oracle's positions with the engine's, and later answers of the engine are converted to the oracle's
+numbers before they are compared. Where positions are dense, they must be equal.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HANDLES = 2
 ROWS_MAX = 1_000
 EVENTS_MAX = 10_000
-PAGE = 7  # of the last walk through the feed: small, so that pages end inside commits
+PAGE = 7  # of the last pages of the feed: small, so that pages end inside commits
 NEVER: Position = POSITION_MAX
 
 Connect = Callable[[], Store]
@@ -83,7 +83,7 @@ class Difference(AssertionError):
 
 
 class Machine:
-    """The oracle beside an engine, through several handles on one log."""
+    """The oracle and an engine, through several handles on one log."""
 
     def __init__(self, oracle: Store, connect: Connect, *, dense: bool) -> None:
         self._oracle = oracle
@@ -100,7 +100,7 @@ class Machine:
         self.tally: Counter[str] = Counter()
 
     def run(self, program: Program) -> Counter[str]:
-        """What happened how often. Raises: Difference."""
+        """Run the program, and return what happened how often. Raises: Difference."""
         try:
             for number, step in enumerate(program):
                 self._where = f"step {number}: {step}"
@@ -145,7 +145,7 @@ class Machine:
             case Restore():
                 self._restore(step)
 
-    # ── asking both ──
+    # ── asking both ───────────────────────────────────────────────────────────────────────────────
 
     def _read(self, step: Read) -> None:
         query = _query(step.clauses)
@@ -231,7 +231,7 @@ class Machine:
             ],
         )
 
-    # ── from choices to values ──
+    # ── from choices to values ────────────────────────────────────────────────────────────────────
 
     def _back(self, steps: int | None) -> Position:
         return 0 if steps is None else max(0, self._head - steps)
@@ -245,7 +245,7 @@ class Machine:
     def _request(
         self, request: Request, at: datetime, versions: list[Position]
     ) -> tuple[Commit, Commit]:
-        """The commit as the oracle and as the engine is sent it."""
+        """Build the commit as it is sent to the oracle and to the engine."""
         facts = tuple(FACTS[name] for name in request.facts)
         held = [
             self._boundaries[-1 - back % len(self._boundaries)]
@@ -255,7 +255,7 @@ class Machine:
         once = None
         if request.once is not None:
             key, dice = request.once
-            # Mostly one digest for a key, so that replays are as usual as mismatches.
+            # Mostly one digest for a key, so that replays are as frequent as mismatches.
             once = CommitKey(key, b"other" if dice == 0 else b"first", f"answer {dice}".encode())
         meta = Meta(actor="ann", request=f"r{len(facts)}") if len(facts) % 2 else Meta()
         writes = [self._write(row, len(facts) or 1, versions) for row in request.rows]
@@ -283,7 +283,7 @@ class Machine:
         fact = row.fact if row.fact == NO_FACT else row.fact % span
         action = row.action
         if action is Action.DELETE and row.expect is Expect.RIGHT and version == ABSENT:
-            action = Action.CHECK  # to delete what is absent is ill-formed, not interesting
+            action = Action.CHECK  # deleting an absent row is malformed, not interesting
 
         def write(expect: Position) -> Write:
             match action:
@@ -312,7 +312,7 @@ class Machine:
         self.tally[type(expected).__name__] += 1
 
     def _land(self, expected: Receipt, found: Receipt) -> None:
-        """Learn which of the engine's positions are which of the oracle's."""
+        """Record which positions of the engine correspond to which of the oracle."""
         self._same(expected.last - expected.first, found.last - found.first)
         if self._dense:
             self._same(expected, found)

@@ -1,4 +1,4 @@
-"""Stores with one planted bug each, to prove that the comparison would find it."""
+"""Stores with one planted bug each, to prove that the comparison finds it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from tidegate.kernel.vocabulary import Vocabulary
 
 
 class BoundaryOffByOne(MemoryStore):
-    """The first event after the read goes unnoticed."""
+    """The first event after the read is not noticed."""
 
     def _check_boundary(self, boundary: Boundary) -> None:
         super()._check_boundary(replace(boundary, seen=boundary.seen + 1))
@@ -78,7 +78,7 @@ class CheckNeedsAWrite(MemoryStore):
 
 
 class KeyAfterConditions(MemoryStore):
-    """A repeated commit is told of a conflict, mostly with itself, instead of its first receipt."""
+    """A repeated commit gets a conflict, mostly with itself, instead of its first receipt."""
 
     def _commit(self, commit: Commit) -> Receipt | TidegateError:
         try:
@@ -114,7 +114,7 @@ class ExactAsContains(MemoryStore):
 
 
 ENGINE_BUGS: tuple[tuple[type[MemoryStore], str], ...] = (
-    (BoundaryOffByOne, r"(oracle|engine): .*BoundaryMoved"),  # it saw what is not there yet
+    (BoundaryOffByOne, r"(oracle|engine): .*BoundaryMoved"),  # it read what is not there yet
     (TypesIgnoredInRead, r"oracle: \((?s:.*)engine: \(Event"),
     (TypesIgnoredInCheck, r"engine: .*BoundaryMoved"),
     (CheckNeedsAWrite, r"oracle: .*BoundaryMoved"),
@@ -128,7 +128,7 @@ ENGINE_BUGS: tuple[tuple[type[MemoryStore], str], ...] = (
 
 
 class SqliteOffByOne(SqliteStore):
-    """A read claims to have seen one position more than it saw."""
+    """A read claims to have reached one position more than it did."""
 
     def read(self, query: Query, **scope: Any) -> EventPage:
         page = super().read(query, **scope)
@@ -165,17 +165,17 @@ class SqliteCheckNeedsAWrite(SqliteStore):
 
 
 SQLITE_BUGS: tuple[tuple[type[SqliteStore], str], ...] = (
-    (SqliteOffByOne, r"(oracle|engine): .*BoundaryMoved"),  # it saw what is not there yet
+    (SqliteOffByOne, r"(oracle|engine): .*BoundaryMoved"),  # it read what is not there yet
     (SqliteTypesIgnored, r"engine: (\(Event|.*BoundaryMoved)"),
     (SqliteCheckNeedsAWrite, r"oracle: .*BoundaryMoved"),
 )
 
 
-# ── bugs planted in memories of the end of the log ────────────────────────────────────────────────
+# ── bugs planted in caches of the end of the log ──────────────────────────────────────────────────
 
 
 class SqliteForgets(SqliteRecent):
-    """Begins again without a word: older boundaries are still judged by memory."""
+    """Empties its cache without recording it, and still checks older boundaries by the cache."""
 
     def meet(self, head: Position) -> None:
         since, others = self.since, head != self._left_at
@@ -185,7 +185,7 @@ class SqliteForgets(SqliteRecent):
 
 
 class PostgresForgets(PostgresRecent):
-    """Drops its older half without a word."""
+    """Drops its older half without recording it."""
 
     def add(self, facts: Iterable[tuple[Pair, Position]], head: Position) -> None:
         floor = self.floor
@@ -194,7 +194,7 @@ class PostgresForgets(PostgresRecent):
 
 
 class FloorOfBefore(PostgresWriter):
-    """Looks up what lies below the floor that its memory had before it caught up."""
+    """Looks up what is below the floor that its cache had before it caught up."""
 
     def _update_tail(self, found: list[Row]) -> PostgresRecent:
         before = self._tail
@@ -218,7 +218,7 @@ MEMORY_BUGS: tuple[tuple[str, str, type[Any]], ...] = (
 
 
 class VoidOnlyInMind(SlotLog):
-    """A reader walks past an old hole without closing it, so that its writer can still land."""
+    """A reader passes an old hole without closing it, so its writer can still commit."""
 
     def _void_hole(self, hole: int) -> Item | None:
         return void_slot(hole) if self._history.is_old(hole) else None
@@ -230,7 +230,7 @@ class VoidOnlyInMind(SlotLog):
 class GuardOutside:
     """Any store, with the boundary checked in a transaction of its own before the commit's."""
 
-    GAP_SECONDS = 0.001  # between the two: what the network would take
+    GAP_SECONDS = 0.001  # between the two: the time that the network would take
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -262,7 +262,7 @@ class KeyAfterDecide(Control):
 
 
 class FoldWithoutGuard:
-    """Any store, with folded rows written over whatever version stands there."""
+    """Any store, with folded rows written over any existing version."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

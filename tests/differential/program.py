@@ -1,8 +1,9 @@
-"""Random programs as data: what to ask a store, with choices that depend on answers left open.
+"""Random programs as data: requests to a store, with choices that depend on answers left open.
 
 A step names facts and clauses by their text, boundaries by how long ago they were read, versions by
 what they should be (right, stale, absent). So one program can be run on any store, printed, pasted
-into a regression test, and shrunk: `Pause` is the simplest step, and a needless one becomes it.
+into a regression test, and shrunk: `Pause` is the simplest step, and shrinking turns needless steps
+into it.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ class Action(StrEnum):
 class Expect(StrEnum):
     """Which version a row write expects, resolved when it is sent."""
 
-    RIGHT = "right"  # what the row has now
-    STALE = "stale"  # a version it had before, or else one it never had
+    RIGHT = "right"  # the current version of the row
+    STALE = "stale"  # a version it had before, or otherwise one it never had
     ABSENT = "absent"
     NEVER = "never"  # a version that no row has
 
@@ -71,7 +72,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing."""
+    """Do nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +99,7 @@ class Get:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """``after`` is the place in the unlimited range of the last row seen before."""
+    """``after`` is the place in the unlimited range of the last row read before."""
 
     collection: str
     index: str | None
@@ -121,7 +122,7 @@ class AskReceipt:
 
 @dataclass(frozen=True, slots=True)
 class Switch:
-    """Go on through the other handle on the same log."""
+    """Continue through the other handle on the same log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ class Restore:
 Step = Pause | Read | Group | Get | Range | Feed | AskReceipt | Switch | Reopen | Restore
 Program = tuple[Step, ...]
 
-# ── how they are drawn ────────────────────────────────────────────────────────────────────────────
+# ── how programs are drawn ────────────────────────────────────────────────────────────────────────
 
 _clause = st.sampled_from(sorted(CLAUSES))
 _back = st.none() | st.integers(0, 12)
@@ -207,14 +208,16 @@ _kind = st.sampled_from([name for name, (weight, _) in _kinds.items() for _ in r
 
 
 def programs(steps: int = STEPS) -> st.SearchStrategy[Program]:
-    """Programs of so many steps."""
+    """Programs of this many steps."""
     step = _kind.flatmap(lambda kind: _kinds[kind][1])
     return st.lists(step, min_size=steps, max_size=steps).map(tuple)
 
 
 @cache
 def sample(seed: int, count: int) -> tuple[Program, ...]:
-    """The same programs for whoever asks: drawn once, because drawing costs more than running."""
+    """Return the same programs to every caller: drawn once, because drawing costs more than
+    running.
+    """
     drawn: list[Program] = []
 
     @hypothesis.seed(seed)

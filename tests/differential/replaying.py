@@ -1,8 +1,8 @@
 """Replays what an engine accepted, in the order of its positions, against the oracle.
 
-Each commit that was acknowledged must have been right where it is in the log: what its decision
-read is still all there is, and every row is at the version that it replaced. Nothing here looks at
-an engine or a clock: the histories of clients and the final log are enough.
+Each acknowledged commit must have been right at its place in the log: what its decision read is
+still everything that exists, and every row is at the version that it replaced. Nothing here uses an
+engine or a clock: the histories of clients and the final log are enough.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ EVENTS_MAX = 1_000_000
 
 
 def contradictions(history: History, schema: Schema) -> list[str]:
-    """What the oracle refuses of the accepted commits, and where it ends up elsewhere."""
+    """Return what the oracle refuses of the accepted commits, or places elsewhere."""
     return list(_Replay(history, schema).run())
 
 
@@ -39,7 +39,7 @@ class _Replay:
         yield from self._compare()
 
     def _accepted(self) -> list[tuple[Position, Attempt]]:
-        """Every commit that took effect, also those of which only the log tells."""
+        """Return every commit that took effect, including those of which only the log shows it."""
         written: dict[str, Position] = {}
         for event in self._history.log:
             written.setdefault(event.meta.request, event.position)

@@ -1,8 +1,9 @@
 """Random programs get the same answers, errors, rows and pages from every engine and the oracle.
 
-The seeds are fixed, so that every run is the same; more and other programs are run by hand:
+The seeds are fixed, so every run is the same. More programs, and others, are run by hand:
 `TIDEGATE_EXAMPLES=50 TIDEGATE_SEED=7 pytest tests/differential/test_differential.py` runs fifty
-times as many, from other seeds. A failure prints the shrunk program: `check` takes it as it is.
+times as many, from other seeds. A failure prints the shrunk program, which can be passed to `check`
+unchanged.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ PROGRAMS = {
     "sqlite": more(75, long=150),
     "postgres": more(40, long=60),
     "dynamodb": more(20, long=30),
-}  # of 40 steps that ask
-SURPLUS = {"sqlite": 1.2, "postgres": 1.35, "dynamodb": 1.5}  # hypothesis likes pauses
+}  # of 40 steps with a request
+SURPLUS = {"sqlite": 1.2, "postgres": 1.35, "dynamodb": 1.5}  # hypothesis prefers pauses
 SHARES = (
     *(
         Share("sqlite", FIRST_SEED + number, round(PROGRAMS["sqlite"] * SURPLUS["sqlite"]))
@@ -63,12 +64,12 @@ TINY_SHARES = (
 
 
 def check(program: Program, connect: Connect, engine: str) -> Counter[str]:
-    """Raises: Difference."""
+    """Compare the store with the oracle on one program. Raises: Difference."""
     return Machine(MemoryStore(SCHEMA), connect, dense=engine in DENSE).run(program)
 
 
 def run_programs(logs: Logs, seed: int, examples: int) -> int:
-    """How many steps asked something. Raises: Difference."""
+    """Run the programs, and return how many steps sent a request. Raises: Difference."""
     asked = 0
     print(f"seed {seed}")
 
@@ -115,7 +116,7 @@ def test_answers_random_programs_as_the_oracle_does(logs: Logs, seed: int, examp
     scope="function",
 )
 @pytest.mark.timeout(SHRINK_SECONDS_MAX)
-def test_answers_as_the_oracle_does_when_every_memory_is_tiny(
+def test_answers_as_the_oracle_does_when_every_cache_is_tiny(
     logs: Logs, seed: int, examples: int
 ) -> None:
     assert run_programs(logs, seed, examples) >= examples
@@ -123,7 +124,7 @@ def test_answers_as_the_oracle_does_when_every_memory_is_tiny(
 
 @pytest.mark.req("CB-17")
 @pytest.mark.parametrize("bad", sorted(UNKNOWN_CLAUSES))
-def test_refuses_an_unknown_word_wherever_it_stands(logs: Logs, bad: str) -> None:
+def test_refuses_an_unknown_word_anywhere(logs: Logs, bad: str) -> None:
     store = logs.store(SCHEMA)
     unknown, known, unfenced = (
         UNKNOWN_CLAUSES[bad],
@@ -139,8 +140,8 @@ def test_refuses_an_unknown_word_wherever_it_stands(logs: Logs, bad: str) -> Non
             store.read(Query((first,)), guard=Query((unknown,)))
 
 
-def test_asks_what_matters_often_enough() -> None:
-    """A run in which nothing conflicts, replays or is found would prove nothing."""
+def test_programs_cover_the_interesting_cases_often_enough() -> None:
+    """A run without conflicts, replays or results would prove nothing."""
     tally: Counter[str] = Counter()
 
     for program in sample(FIRST_SEED, 60):

@@ -1,4 +1,4 @@
-"""Clients that race on one log, as threads and as processes, see nothing that they must not see."""
+"""Clients that race on one log, as threads and as processes, observe no anomaly."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def operations_of(history: History) -> int:
 
 
 def check(history: History, engine: str) -> None:
-    """No anomaly, in a history that is worth checking."""
+    """Check that there is no anomaly, in a history that is worth checking."""
     outcomes = [type(attempt.outcome) for attempt in history.attempts]
     replayed = [a for a in history.attempts if isinstance(a.outcome, Landed) and a.outcome.replayed]
 
@@ -47,7 +47,7 @@ def check(history: History, engine: str) -> None:
 
 
 @pytest.mark.req("CB-1", "CB-25")
-def test_shows_racing_threads_one_history(engine: str, logs: Logs) -> None:
+def test_racing_threads_observe_one_history(engine: str, logs: Logs) -> None:
     wanted = OPERATIONS_MIN[engine]
     share = wanted // 2 if engine == "sqlite" else wanted
 
@@ -60,7 +60,7 @@ def test_shows_racing_threads_one_history(engine: str, logs: Logs) -> None:
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-def test_shows_racing_processes_one_history(engine: str, logs: Logs) -> None:
+def test_racing_processes_observe_one_history(engine: str, logs: Logs) -> None:
     share = OPERATIONS_MIN[engine] // 2
 
     history = history_of_processes(logs.address(), Run(CLIENTS, share // CLIENTS))
@@ -69,7 +69,7 @@ def test_shows_racing_processes_one_history(engine: str, logs: Logs) -> None:
     check(history, engine)
 
 
-# ── memories that forget ──────────────────────────────────────────────────────────────────────────
+# ── caches that drop their contents ───────────────────────────────────────────────────────────────
 
 TINY_OPERATIONS = {"memory": 50, "sqlite": 80, "postgres": 80, "dynamodb": 15}  # of one client
 
@@ -91,7 +91,7 @@ def check_tiny(history: History, engine: str) -> None:
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize("seed", [FIRST_SEED, FIRST_SEED + 1])
 @pytest.mark.parametrize("engine", ["sqlite", "postgres", "dynamodb"])
-def test_clients_in_turns_agree_when_every_memory_is_tiny(
+def test_clients_in_turns_agree_when_every_cache_is_tiny(
     engine: str, logs: Logs, seed: int
 ) -> None:
     handles, turn_max = TURNS[engine]
@@ -104,7 +104,7 @@ def test_clients_in_turns_agree_when_every_memory_is_tiny(
 
 
 @pytest.mark.usefixtures("tiny")
-def test_threads_in_a_queue_agree_when_every_memory_is_tiny(engine: str, logs: Logs) -> None:
+def test_threads_in_a_queue_agree_when_every_cache_is_tiny(engine: str, logs: Logs) -> None:
     connect = logs.fresh(SCHEMA)
 
     def queued() -> Any:
@@ -113,7 +113,7 @@ def test_threads_in_a_queue_agree_when_every_memory_is_tiny(engine: str, logs: L
     check_tiny(history_of_threads(queued, tiny_run(engine), handles=HANDLES), engine)
 
 
-@pytest.mark.usefixtures("tiny")  # this process watches, and must know the form of what is stored
+@pytest.mark.usefixtures("tiny")  # this process follows the feed, and must know the stored format
 @pytest.mark.parametrize(
     ("engine", "prepare"),
     [
@@ -125,7 +125,7 @@ def test_threads_in_a_queue_agree_when_every_memory_is_tiny(engine: str, logs: L
     ids=lambda value: getattr(value, "__name__", str(value)),
     scope="function",
 )
-def test_processes_agree_when_their_memories_are_tiny(
+def test_processes_agree_when_their_caches_are_tiny(
     engine: str, logs: Logs, prepare: Callable[[], None]
 ) -> None:
     history = history_of_processes(logs.address(), tiny_run(engine), prepare=prepare)

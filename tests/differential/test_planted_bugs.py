@@ -1,4 +1,4 @@
-"""Each bug that we planted is found: by the comparison, by the history checker, or by replay."""
+"""Each planted bug is found: by the comparison, by the history checker, or by replay."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ T0 = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
 def first_difference(fresh: Callable[[], Callable[[], Store]]) -> str:
-    """What the comparison says of a store, within a small budget; empty: nothing."""
+    """Return the first difference of a store within a small budget, or an empty text."""
     for program in sample(SEED, EXAMPLES_MAX):
         try:
             Machine(MemoryStore(SCHEMA), fresh(), dense=True).run(program)
@@ -107,7 +107,7 @@ def test_the_checker_finds_a_guard_outside_the_transaction(engine: str, logs: Lo
 
 @pytest.mark.usefixtures("tiny")
 @pytest.mark.parametrize(("engine", "place", "mutant"), MEMORY_BUGS, scope="function")
-def test_the_checker_finds_a_memory_that_forgets(
+def test_the_checker_finds_a_cache_that_drops_facts_silently(
     logs: Logs, place: str, mutant: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(place, mutant)
@@ -128,7 +128,9 @@ def test_the_checker_finds_a_memory_that_forgets(
 def followed_past_a_stalled_writer(
     endpoint: str, log: type[SlotLog]
 ) -> tuple[list[str], list[str]]:
-    """Who a reader's feed shows, and who is in the log, when the first writer comes late."""
+    """Return the events in a reader's feed, and those in the log, when the first writer commits
+    late.
+    """
     table = fresh_table(endpoint, SCHEMA)
     (slow, meddler), (quick, _), (reader, _) = (table.open(SCHEMA) for _ in range(3))
     reader._log = log(reader._transport, reader._pace)
@@ -214,7 +216,7 @@ FOLDS = Folds(ROOM_SCHEMA, (TALLY,))
 
 
 def directly(store: Store) -> Submit:
-    """A writer without a thread."""
+    """Commit in the calling thread."""
 
     def submit(commit: Commit) -> Future[Receipt]:
         future: Future[Receipt] = Future()
@@ -233,7 +235,7 @@ def control(kind: type[Control], store: Store, submit: Submit) -> Control:
 
 
 def answers_of_a_repeat(kind: type[Control], store: Store) -> list[bytes]:
-    """What one command with one key is told, sent twice."""
+    """Return the two answers of one command that is sent twice under one key."""
     ours = control(kind, store, directly(store))
     command = TakeSeat("1a", "red")
     return [ours.execute(TAKE_SEAT, command, key="k1").answer for _ in range(2)]
@@ -249,7 +251,7 @@ def test_a_repeat_finds_a_key_that_is_checked_after_the_decision() -> None:
 
 
 def differences_after_a_race(store: Store) -> list[str]:
-    """Two seats of one room, the second taken while the first one's tally is being written."""
+    """Take two seats of one room, the second while the first one's tally is being written."""
     rival = control(Control, store, directly(store))
     rivals = [TakeSeat("2b", "red")]
 

@@ -1,4 +1,4 @@
-"""The mode of tiny memories covers every memory there is, and means what it says."""
+"""The mode of tiny caches covers every cache there is."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tidegate import engines, kernel
 TIMES = ("_SECONDS", "_SECONDS_MAX", "_SECONDS_FIRST", "_MS")
 
 
-def test_every_number_of_the_engines_is_tiny_or_no_memory() -> None:
+def test_every_limit_of_the_engines_is_tiny_or_not_of_a_cache() -> None:
     no_memory = frozenset().union(*LIMITS.values())
     unknown = [
         f"{module}.{name}"
@@ -36,10 +36,10 @@ def test_every_number_of_the_engines_is_tiny_or_no_memory() -> None:
         and name not in no_memory
     ]
 
-    assert unknown == [], "add each to SIZES, or to LIMITS if nothing is forgotten beyond it"
+    assert unknown == [], "add each to SIZES, or to LIMITS if nothing is dropped beyond it"
 
 
-def test_every_number_of_the_kernel_is_tiny_or_no_memory() -> None:
+def test_every_limit_of_the_kernel_is_tiny_or_not_of_a_cache() -> None:
     no_memory = frozenset().union(*KERNEL_LIMITS.values())
     unknown = [
         f"{module}.{name}"
@@ -79,8 +79,8 @@ def test_every_cache_of_the_engines_is_tiny_or_unbounded() -> None:
     assert unknown == []
 
 
-def test_no_module_keeps_the_size_of_before(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A constant that another module imported by its value must be made tiny there, too."""
+def test_no_module_keeps_the_original_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A constant that another module imported by its value must be shrunk there, too."""
     list(defined())  # imports them all
     shrunk(monkeypatch)
 

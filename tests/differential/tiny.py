@@ -1,8 +1,8 @@
-"""Every memory, cache and window of the engines at a size at which it is full all the time.
+"""Every cache and window of the engines, at a size at which it is full all the time.
 
-With the sizes that we ship, a memory forgets after tens of thousands of commits, and a page ends
-after a thousand items: no test lives that long. Here each of them forgets at nearly every step. The
-answers must stay the same, so the suites that compare answers run in this mode, too.
+With the sizes that we ship, a cache drops entries after tens of thousands of commits, and a page
+ends after a thousand items: no test runs that long. Here each of them does so at nearly every step.
+The answers must not change, so the suites that compare answers run in this mode, too.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SIZES: dict[str, dict[str, float]] = {
         "WAL_ROOM_MAX": 8_192,
         "WAL_BYTES_MAX": 65_536,
     },
-    # So many that it is caught up in passing, and so few that it forgets as it is.
+    # Enough to catch up in passing, and few enough to drop entries.
     "postgres.log_tail": {"PAIRS_MAX": 8},
     "postgres.writer": {"FOREIGN_MAX": 20, "HEADS_KEPT": 1, "COLLECT_EVERY": 1, "COLLECT_MAX": 1},
     "postgres.sessions": {"STATEMENTS_MAX": 2, "READERS_MAX": 1},
@@ -58,13 +58,13 @@ SIZES: dict[str, dict[str, float]] = {
     "dynamodb.rows": {"PAGE_ITEMS_MIN": 1, "PAGE_ITEMS_MAX": 2},
 }
 
-# Caches of pure functions, made when their module is imported. They keep one answer.
+# Caches of pure functions, created when their module is imported. They keep one answer.
 CACHES: dict[str, tuple[str, ...]] = {
     "sqlite.events": ("_meta",),
     "postgres.queries": ("_word", "_meta", "_time"),
 }
 
-# The same of the kernel, on whose memories every engine rests.
+# The same for the kernel, whose caches every engine uses.
 KERNEL_SIZES: dict[str, dict[str, float]] = {
     "vocabulary": {"SHAPES_MAX": 1, "FILED_MAX": 1},
     "tags": {"TAGGED_MAX": 1},
@@ -75,8 +75,8 @@ KERNEL_CACHES: dict[str, tuple[str, ...]] = {
     "model": ("tags_bytes", "meta_bytes"),
 }
 
-# Numbers beyond which nothing is forgotten or cut. Times that end in _SECONDS_MAX or the like are
-# not listed.
+# Limits that neither drop nor cut anything. Times that end in _SECONDS_MAX or the like are not
+# listed.
 KERNEL_LIMITS = {
     "how often something is tried": {
         *("LEASE_ATTEMPTS_MAX", "PUT_ATTEMPTS_MAX", "VERIFY_ROUNDS_MAX", "DOUBLINGS_MAX")
@@ -131,7 +131,7 @@ LIMITS = {
     "who may come, not what is kept": {"COUNTED_MAX"},
     "which of two equal statements is sent": {"SEPARATE_TYPES_MAX", "MERGED_TYPES_MAX"},
     "the size of a cache in CACHES": {"METAS_KEPT_MAX"},
-    # The service sweeps by its own clock, days later.
+    # The service deletes by its own clock, days later.
     "how long the service keeps an item": {"GONE_KEPT"},
 }
 # Caches without a bound: one entry per table, per count of types, per set of credentials.
@@ -155,27 +155,27 @@ def _changes() -> Iterator[tuple[ModuleType, str, Any]]:
 
 
 def shrink() -> None:
-    """Make every memory tiny in this process for good: to prepare a process of a test."""
+    """Make every cache tiny in this process for good: to prepare a process of a test."""
     for module, name, value in _changes():
         setattr(module, name, value)
 
 
 def shrunk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make every memory tiny in this process until the end of a test."""
+    """Make every cache tiny in this process until the end of a test."""
     for module, name, value in _changes():
         monkeypatch.setattr(module, name, value)
 
 
 def shrink_pairs() -> None:
-    """Make only the memory of PostgreSQL's writer small, and leave all else as we ship it."""
+    """Make only the cache of PostgreSQL's writer small, and keep all other sizes."""
     _module("postgres.log_tail").PAIRS_MAX = 20  # type: ignore[attr-defined]
 
 
-# ── what is there to be made tiny ─────────────────────────────────────────────────────────────────
+# ── what can be made tiny ─────────────────────────────────────────────────────────────────────────
 
 
 def defined(package: ModuleType = engines) -> Iterator[tuple[str, str, object]]:
-    """Module, name and value of every number and every cache that a module of these defines."""
+    """Yield module, name and value of every number and every cache that these modules define."""
     for found in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
         module = import_module(found.name)
         short = found.name.removeprefix(f"{package.__name__}.")

@@ -1,4 +1,4 @@
-"""The small world that random programs live in: every scope of tag, few values, so that they meet.
+"""Facts and rows for random programs: every scope of tag, and few values, so that they conflict.
 
 Opened     order (partition)
 Placed     order (partition), customer (cross), products (plain list)
@@ -82,7 +82,7 @@ COUNT_BIN = Slice(
     decide=lambda count, command, now: (),
 )
 
-# Values that trip engines which glue keys together: a prefix of another, separators, beyond ASCII.
+# Values that break engines which join keys: a prefix of another, separators, beyond ASCII.
 ORDERS = ("1", "1:1#")
 CUSTOMERS = ("c", "C")
 PRODUCTS = ("p/1", "p/1,p/2")
@@ -107,7 +107,7 @@ TICKETS = Collection(
 )
 TALLIES = Collection("tallies", Ticket, writers=Writers.FOLDED, nature=Nature.DERIVED)
 COLLECTIONS = (TICKETS, TALLIES)
-# Which indexes a collection has, and beginnings of their entries; None is the order of ids.
+# Which indexes a collection has, and prefixes of their entries. None is the order of ids.
 RANGES: dict[tuple[str, str | None], tuple[str, ...]] = {
     ("tickets", None): ("", "a", "é"),
     ("tickets", "by_state"): ("", "op", entry("shut", "")),

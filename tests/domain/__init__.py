@@ -1,1 +1,1 @@
-"""Pure rules, tested without an engine."""
+"""Rules of the domain, tested without an engine."""

@@ -1,4 +1,4 @@
-"""What tests of the domain share."""
+"""Fixtures that several tests of the domain use."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Documents of provenance and confidence, good and spoilt, and an oracle that judges them.
+"""Documents of provenance and confidence, valid and invalid, and an oracle that judges them.
 
-The oracle restates the rules as one conjunction, without the order and without the code under
-test: a document is authority for a subject exactly if every line of it holds.
+The oracle restates the rules as one conjunction, without their order and without the code under
+test: a document is authoritative for a subject exactly if every condition of it holds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ STRANGE: tuple[Any, ...] = (
 
 
 def good(pair: tuple[str, str], scope: str, release_id: str, digest: str) -> Document:
-    """A document that authorises this release in this scope, by this kind of evidence."""
+    """Build a document that authorises this release in this scope, by this kind of evidence."""
     kind, source = pair
     is_operator = kind == "operator_command"
     ref = f"operator://deploy/{scope}/{release_id}" if is_operator else f"s3://{source}/{kind}.json"
@@ -55,11 +55,13 @@ def good(pair: tuple[str, str], scope: str, release_id: str, digest: str) -> Doc
     }
 
 
-# ── spoiling ──────────────────────────────────────────────────────────────────────────────────────
+# ── invalid documents ─────────────────────────────────────────────────────────────────────────────
 
 
 def generated(count: int, subject: Callable[[int], tuple[str, str, str]]) -> Iterator[Document]:
-    """Documents for the subjects 0 … count-1: some left as they are, most changed in some place."""
+    """Generate documents for the subjects 0 … count-1: some unchanged, most changed in some
+    place.
+    """
     for number in range(count):
         chance = Random(number)
         document = good(chance.choice(list(REASONS)), *subject(number))
@@ -69,7 +71,7 @@ def generated(count: int, subject: Callable[[int], tuple[str, str, str]]) -> Ite
 
 
 def _spoil(document: Document, chance: Random) -> None:
-    """One change somewhere; it may well leave the document as good as it was."""
+    """Change the document somewhere; it may still be valid afterwards."""
     place, key = chance.choice(list(_places(document)))
     match chance.randrange(6):
         case 0 if isinstance(place, dict):
@@ -77,7 +79,7 @@ def _spoil(document: Document, chance: Random) -> None:
         case 1:
             del place[key]
         case 2 if isinstance(place[key], list):
-            place[key] += deepcopy(place[key])  # said twice
+            place[key] += deepcopy(place[key])  # repeated
         case 3 if isinstance(place[key], str):
             place[key] = chance.choice((place[key] + "x", place[key].upper(), place[key].lower()))
         case 4 if isinstance(place[key], str):
@@ -106,11 +108,11 @@ def _times() -> tuple[str, ...]:
 
 
 def authorises(document: Document, scope: str, release_id: str, digest: str, now: datetime) -> bool:
-    """Whether the document may stand on the scope's row as authority for the release."""
+    """Return whether the document may be the authority for the release on the scope's row."""
     try:
         return all(_rules(document, scope, release_id, digest, now))
     except (KeyError, TypeError, AttributeError, ValueError, IndexError):
-        return False  # not even of the form that the rules speak of
+        return False  # not even of the form that the rules require
 
 
 def _rules(
@@ -154,7 +156,7 @@ def _rules(
 
 
 def instant(text: str) -> datetime:
-    """The moment of an RFC 3339 text, read digit by digit. Raises: ValueError."""
+    """Parse the time of an RFC 3339 text digit by digit. Raises: ValueError."""
     parts = re.fullmatch(
         r"(\d{4})-(\d\d)-(\d\d)T(\d\d):(\d\d):(\d\d)(\.\d+)?(?:Z|([+-])(\d\d):(\d\d))",
         text,

@@ -49,7 +49,7 @@ def channel(*waves: WaveSpec, selector: str = "*", name: str = "stable", **polic
 
 
 def tally(frozen: Plan, current_wave: int = 0, **changes: Any) -> RolloutTally:
-    """The rollout with its cursor here: what lies before it has converged."""
+    """Build the rollout with its cursor at this wave; all earlier waves have converged."""
     opened = RolloutTally(
         rollout_id=ROLLOUT,
         channel=frozen.channel,
@@ -90,7 +90,7 @@ def fleet_state(
     standings: Iterable[HostStanding] = (),
     tally_changes: Mapping[str, Any] | None = None,
 ) -> FleetState:
-    """The state in which nothing holds the rollout back. Versions: tally 10, channel 20, hosts
+    """Build a state in which nothing holds the rollout back. Versions: tally 10, channel 20, hosts
     30, budgets 40, records 50.
     """
     hosts, budgets = tuple(hosts), tuple(budgets)
@@ -125,12 +125,12 @@ def fleet_state(
     )
 
 
-def with_sight(state: FleetState, /, **changes: Any) -> FleetState:
-    """The same, with something else about the rollout."""
+def with_rollout(state: FleetState, /, **changes: Any) -> FleetState:
+    """Return the same state with something else about the rollout."""
     changed = altered(state.rollouts[ROLLOUT], **changes)
     return altered(state, rollouts={ROLLOUT: changed})
 
 
 def with_tally(seen: FleetState, /, **changes: Any) -> FleetState:
     known = seen.rollouts[ROLLOUT].tally
-    return with_sight(seen, tally=Versioned(replace(known.row, **changes), known.version))
+    return with_rollout(seen, tally=Versioned(replace(known.row, **changes), known.version))

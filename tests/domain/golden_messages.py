@@ -1,6 +1,6 @@
 """The golden files of messages: what each kind of target is sent for some events.
 
-.venv/bin/python -m tests.domain.golden_messages     writes them anew; review the diff
+.venv/bin/python -m tests.domain.golden_messages     writes them again; review the diff
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ NOTICES = (
 
 
 def messages() -> list[Message]:
-    """A message about each notice, and a digest of many."""
+    """Build a message about each notice, and a digest of many."""
     many = [notice("channel.held", number, channel="dev") for number in range(100, 136)]
     digest = to_digest((*many, NOTICES[0]), "ops", HERE)
     return [*(to_message(item, "ops", HERE, NAMES.get) for item in NOTICES), digest]
@@ -117,7 +117,7 @@ RENDERINGS: dict[str, Callable[[Message], Any]] = {
 
 
 def golden(kind: str) -> str:
-    """What the golden file of a kind should hold."""
+    """Return the expected content of the golden file of a kind."""
     bodies = [RENDERINGS[kind](message) for message in messages()]
     return json.dumps(bodies, indent=1, ensure_ascii=False) + "\n"
 

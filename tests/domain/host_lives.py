@@ -1,7 +1,7 @@
-"""The life of one host in one rollout, told step by step, and a small world to record it in.
+"""The events of one host in one rollout, step by step, and a store to record them in.
 
-``HostLife`` steps the machine alone. ``HostReports`` runs the slices on the memory engine; its
-tally of the rollout is whatever a test says: hosts are tested without the machine of rollouts.
+``HostLife`` steps the machine alone. ``HostReports`` runs the slices on the memory engine; a test
+sets its tally of the rollout, so hosts are tested without the machine of rollouts.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def reserved(at: datetime = T0, **changes: Any) -> DispatchReserved:
 
 
 class HostLife:
-    """A record, the time, and everything that was asked for so far."""
+    """A host record, the time, and all effects so far."""
 
     def __init__(self, **policy: Any) -> None:
         self.policy = HostPolicy(**policy)
@@ -120,7 +120,7 @@ class HostLife:
         return self
 
     def event(self, struct: type[Any], **members: Any) -> Any:
-        """An event of now, with the next number if it has one."""
+        """Build an event with the current time, and with the next number if it has one."""
         said: dict[str, Any] = NAMED | {"at": self.now}
         if "seq" in struct.__struct_fields__:
             said["seq"] = expected_seq(self.record)
@@ -140,7 +140,7 @@ class HostLife:
         return self.say(DispatchAck, target_closure=NEW, current_closure_at_dispatch=prior)
 
     def soaking(self, *probes: ProbeDeclared, prior: str = OLD) -> HostLife:
-        """Activated, with these probes declared; without any, before the declaration."""
+        """Activate, and declare these probes. Without probes, stop before the declaration."""
         self.acknowledged(prior).say(ActivationStarted)
         self.say(ActivationCompleted, observed_current_closure=NEW)
         return self.say(ProbeTopologyDeclared, probes=probes) if probes else self
@@ -153,7 +153,7 @@ class HostLife:
         return self.say(Converged, current_closure=NEW)
 
     def failed(self, prior: str = OLD) -> HostLife:
-        """By its probes: the first failure of ``http`` has lasted."""
+        """Fail by its probes: ``http`` has failed for long enough."""
         self.soaking(HTTP, prior=prior).probe(FAIL)
         self.wait(self.policy.sustained_failure_seconds)
         return self.say(Failed, **self.failing("http"))
@@ -169,18 +169,18 @@ class HostLife:
         return self.failed().wait(1).say(RollbackComplete, reverted_to_closure=OLD)
 
     def silent(self) -> HostLife:
-        """Nothing is heard until its deadline passes."""
+        """Stay silent until the deadline passes."""
         due, deadline = self.record.due_at, deadline_of(self.record)
         assert due is not None
         self.now = due
         return self.say(DeadlineExpired, deadline=deadline)
 
 
-# ── one good example of each event for a record, where it can have one ────────────────────────────
+# ── one valid example of each event for a record, where there is one ──────────────────────────────
 
 
 def examples(record: HostRecord, struct: type[Any], now: datetime) -> list[HostEvent]:
-    """Well-formed events of this type about this record: the right closure, the next number."""
+    """Return valid events of this type about this record: the right artifact, the next number."""
     said: dict[str, Any] = {
         "rollout_id": record.rollout_id,
         "host_id": record.host_id,
@@ -251,18 +251,18 @@ _MEMBERS: dict[type[Any], Callable[[HostRecord], list[dict[str, Any]]]] = {
 }
 
 
-# ── a world to record it in ───────────────────────────────────────────────────────────────────────
+# ── a store to record it in ───────────────────────────────────────────────────────────────────────
 
 
 class TallySet(Struct, frozen=True):
-    """What the rollout is like from now on."""
+    """Sets the state of the rollout from now on."""
 
     rollout_id: Annotated[str, Partition()]
     tally: RolloutTally
 
 
 class ClosureQuarantinedHere(Struct, frozen=True):
-    """The closure is not to be run on the channel any more."""
+    """The artifact must no longer run on the channel."""
 
     channel_id: Annotated[str, Partition()]
     row: Quarantined
@@ -352,7 +352,7 @@ def tally(**changes: Any) -> RolloutTally:
 
 
 class HostReports(SampleControl):
-    """The slices of hosts on the memory engine, beside a rollout that is told what to be."""
+    """The slices of hosts on the memory engine, with a rollout whose state a test sets."""
 
     def __init__(self, **changes: Any) -> None:
         super().__init__(MemoryStore(SCHEMA), FOLDS)
@@ -384,7 +384,7 @@ class HostReports(SampleControl):
         return self.run(report_slices.report_event, command)
 
     def say(self, struct: type[Any], **members: Any) -> list[Any]:
-        """The host's next report, as of now."""
+        """Report the host's next event with the current time."""
         said: dict[str, Any] = NAMED | {"at": self.clock(), "seq": expected_seq(self.record)}
         return self.report(struct(**(said | members)))
 
@@ -392,20 +392,20 @@ class HostReports(SampleControl):
         return self.say(DispatchAck, target_closure=NEW, current_closure_at_dispatch=OLD)
 
     def soak(self, **changes: Any) -> None:
-        """Ordered, acknowledged, activated, ``http`` declared as enforced."""
+        """Order, acknowledge and activate, with ``http`` declared as enforced."""
         self.reserve(**changes)
         self.acknowledge()
         self.say(ActivationCompleted, observed_current_closure=NEW)
         self.say(ProbeTopologyDeclared, probes=(HTTP, DISK))
 
     def tolerate(self) -> list[Any]:
-        """The rollout goes on without the host although it failed."""
+        """Let the rollout continue without the host although it failed."""
         record = self.record
         said: dict[str, Any] = NAMED | {"at": self.clock(), "reason": "tolerated failure"}
         return self.run(TOLERATE, HostSkipped(**said, wave=record.wave, state=record.state))
 
     def run(self, item: Slice, command: Struct) -> list[Any]:
-        """The facts that it wrote, follow-ups included."""
+        """Return the facts that the command wrote, including follow-ups."""
         before = len(self.events())
         self.control.execute(item, command)
         return [SCHEMA.vocabulary.value(event) for event in self.events()[before:]]

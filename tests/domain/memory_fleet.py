@@ -1,7 +1,7 @@
 """Channels, rollouts and hosts on the memory engine: all real slices and folds, no fed events.
 
-A voyage promotes releases, plays the dispatcher and the agents one word at a time, and looks at
-rows and log. Hosts are called by their wave: ``w0-0``, ``w0-1``, ``w1-0`` …
+A ``MemoryFleet`` promotes releases, acts as the dispatcher and the agents one event at a time, and
+reads rows and log. Hosts are named by their wave: ``w0-0``, ``w0-1``, ``w1-0`` …
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ Row = TypeVar("Row")
 
 
 class MemoryFleet:
-    """One installation, its clock, and everybody who talks to it."""
+    """One installation, its clock, its operators and its agents."""
 
     def __init__(self, *channels: str, store: Store | None = None, **policy: Any) -> None:
         self.sample = SampleControl(MemoryStore(SCHEMA) if store is None else store, FOLDS)
@@ -112,7 +112,7 @@ class MemoryFleet:
             yield codec.decode(found.data, HostRecord)
 
     def events(self, *kinds: type[Struct]) -> list[Any]:
-        """The facts of these types, in the order of the log; none named: all."""
+        """Return the facts of these types in log order, or all facts if no type is named."""
         names = {kind.__name__ for kind in kinds}
         return [
             SCHEMA.vocabulary.value(event)
@@ -159,7 +159,7 @@ class MemoryFleet:
     def promotion(
         self, release_id: str, *hosts: int, channel: str = CHANNEL, **changes: Any
     ) -> PromoteRelease:
-        """The command that an honest planner would send now: waves of so many hosts."""
+        """Build the command that a correct planner would send now: waves of this many hosts."""
         self.commands += 1
         actual = self.sample.row(actual_key(channel))
         row = self.sample.row(channel_key(channel))
@@ -252,7 +252,7 @@ class MemoryFleet:
         self.execute(skip_host_by_hand, command)
 
     def expire(self, rollout_id: str, host_id: str) -> None:
-        """Wait until the host's silence means something, and say so."""
+        """Wait until the host's deadline passes, and report it."""
         record = self.record(rollout_id, host_id)
         assert record is not None
         assert record.due_at is not None
@@ -295,7 +295,7 @@ class MemoryFleet:
             self.report(ActivationCompleted, rollout_id, host_id, observed_current_closure=target)
 
     def observe(self, rollout_id: str, *host_ids: str) -> None:
-        """A heartbeat says that the target runs."""
+        """Report by a heartbeat that the target runs."""
         target = self.tally(rollout_id).target_closure
         for host_id in host_ids:
             command = ObserveHost(rollout_id=rollout_id, host_id=host_id, current_closure=target)
@@ -306,7 +306,7 @@ class MemoryFleet:
             self.report(ProbeTopologyDeclared, rollout_id, host_id)
 
     def converge(self, rollout_id: str, *host_ids: str) -> None:
-        """The soak passes, and the hosts say so."""
+        """Let the soak pass, and report that the hosts converged."""
         self.clock.advance(timedelta(seconds=SOAK))
         for host_id in host_ids:
             record = self.record(rollout_id, host_id)
@@ -314,14 +314,14 @@ class MemoryFleet:
             self.report(Converged, rollout_id, host_id, current_closure=record.target_closure)
 
     def settle(self, rollout_id: str, host_id: str) -> None:
-        """The next good thing that a soaking host says."""
+        """Report the next successful event of a soaking host."""
         record = self.record(rollout_id, host_id)
         assert record is not None
         declared = record.topology_declared_at is not None
         (self.converge if declared else self.declare)(rollout_id, host_id)
 
     def reach(self, rollout_id: str, *host_ids: str) -> None:
-        """From no order to Converged."""
+        """Take the hosts from no order to Converged."""
         self.order(rollout_id, *host_ids)
         self.ack(rollout_id, *host_ids)
         self.activate(rollout_id, *host_ids)
@@ -329,7 +329,7 @@ class MemoryFleet:
         self.converge(rollout_id, *host_ids)
 
     def start(self, rollout_id: str, *host_ids: str) -> None:
-        """From no order to Activating."""
+        """Take the hosts from no order to Activating."""
         self.order(rollout_id, *host_ids)
         self.ack(rollout_id, *host_ids)
 
@@ -348,7 +348,7 @@ class MemoryFleet:
             self.report(RollbackComplete, rollout_id, host_id, reverted_to_closure=OLD)
 
     def lose(self, rollout_id: str, host_id: str) -> None:
-        """The host cannot go back."""
+        """Report that the host cannot roll back."""
         self.report(RollbackFailed, rollout_id, host_id, phase="switch", exit_code=1)
 
 

@@ -1,4 +1,4 @@
-"""Packages at work in tests: a store, a clock that ticks, and hands that read before they act."""
+"""Packages in tests: a store, a clock that ticks, and commands that read before they act."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ Row = TypeVar("Row", bound=Struct)
 
 
 def files(**texts: str) -> tuple[File, ...]:
-    """Files by name; their bytes are nowhere, as far as rules are concerned."""
+    """Build files by name. Their bytes are not stored; the rules do not need them."""
     return FileManifest.of({name: text.encode() for name, text in texts.items()}).files
 
 
 def direct(store: Store) -> Any:
-    """A writer without a thread."""
+    """Commit in the calling thread."""
 
     def submit(commit: Commit) -> Future[Receipt]:
         future: Future[Receipt] = Future()
@@ -92,7 +92,7 @@ class PackageLog:
         self.control = Control(self.store, FOLDS, direct(self.store), clock=self.clock)
         self._uids = (f"{uids}-{number}" for number in count(1))
 
-    # ── what stands ──
+    # ── state ─────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, key: Key, model: type[Row]) -> Row | None:
         (record,) = self.store.get(key)
@@ -107,7 +107,7 @@ class PackageLog:
         return found
 
     def version(self, name: str) -> Position:
-        """0: there is none."""
+        """Return 0 if there is no revision."""
         (record,) = self.store.get(revision_key(name))
         return ABSENT if record is None else record.version
 
@@ -126,7 +126,7 @@ class PackageLog:
     # ── acting ──
 
     def run(self, command: Struct) -> CommandOutcome:
-        """Execute a command as it is; the clock ticks."""
+        """Execute a command unchanged, and let the clock tick."""
         self.clock.advance(timedelta(seconds=1))
         return self.control.execute(SLICE_OF[type(command)], command)
 
@@ -143,7 +143,7 @@ class PackageLog:
         by: str = AUTHOR,
         **members: Any,
     ) -> str:
-        """A new revision; its name."""
+        """Create a new revision and return its name."""
         tasks = () if task is None else (task,)
         command = CreateRevision(
             repository=repository,
@@ -160,7 +160,7 @@ class PackageLog:
     def act(
         self, command: type[RevisionCommand], name: str, by: str, **members: Any
     ) -> CommandOutcome:
-        """A command on a revision at the version where it stands now."""
+        """Run a command on a revision at its current version."""
         members.setdefault("expected_version", self.version(name))
         return self.run(command(name=name, by=by, **members))
 
@@ -192,14 +192,16 @@ class PackageLog:
         return self.run(DeleteRevision(name=name, by=by, **members))
 
     def published(self, workspace: str = "v1", package: str = "web", **members: Any) -> str:
-        """A revision that went all the way."""
+        """Create, propose and publish a revision."""
         name = self.create(workspace, package, **members)
         self.propose(name)
         self.approve(name)
         return name
 
     def brought_to(self, state: Lifecycle, workspace: str = "v1", **members: Any) -> str:
-        """A revision in this state; without a task, the first of a package named like it."""
+        """Create a revision in this state. Without a task it is the first of a package with its
+        name.
+        """
         if "task" not in members:
             members.setdefault("package", workspace)
         name = self.create(workspace, **members)

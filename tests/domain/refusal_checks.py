@@ -1,4 +1,4 @@
-"""What tests of packages share: the HTTP status of a refusal, and that a refusal writes nothing."""
+"""Checks that tests of packages share: the HTTP status of a refusal, and that it writes nothing."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def status_of(error: TidegateError) -> int:
 
 
 def refusal_of(package_log: PackageLog, act: Callable[..., Any], *said: Any) -> TidegateError:
-    """What is said against it; nothing was appended."""
+    """Return the refusal of a command, and check that nothing was appended."""
     before = len(package_log.log())
     with pytest.raises(TidegateError) as refusal:
         act(*said)
@@ -42,13 +42,13 @@ def refusal_of(package_log: PackageLog, act: Callable[..., Any], *said: Any) -> 
 
 
 def answer_of(package_log: PackageLog, command: Struct) -> tuple[int, str]:
-    """Status and code of a refused command."""
+    """Return the status and code of a refused command."""
     refusal = refusal_of(package_log, package_log.run, command)
     return status_of(refusal), refusal.code
 
 
 def creation(**members: Any) -> CreateRevision:
-    """The first revision of a package, or what is said otherwise."""
+    """Build the creation of a package's first revision, with these changes."""
     said: dict[str, Any] = {
         "repository": "blueprints",
         "package": "web",
@@ -60,7 +60,7 @@ def creation(**members: Any) -> CreateRevision:
 
 
 def update(package_log: PackageLog, name: str, **members: Any) -> UpdateRevision:
-    """An update at the version where the revision stands."""
+    """Build an update of the revision at its current version."""
     said: dict[str, Any] = {
         "by": AUTHOR,
         "expected_version": package_log.version(name),

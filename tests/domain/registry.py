@@ -1,4 +1,4 @@
-"""The registry alone, as tests need it: a schema, releases, and an accepted document."""
+"""The registry alone: a schema, releases, and an accepted document."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ ACCEPTED: dict[str, Any] = {
 
 
 class OfferRelease(Struct, frozen=True):
-    """What a publication says to the registry, as a command of its own."""
+    """Publishes a release to the registry, as a command of its own."""
 
     release_id: str
     digest: str
@@ -74,12 +74,12 @@ FOLDS = Folds(SCHEMA, (*releases.FOLDS, *outbox.FOLDS))
 
 
 def digest_of(release_id: str) -> str:
-    """The content that a release of the tests has."""
+    """Return the content digest of a test release."""
     return f"sha256:{release_id.encode().hex():0<64}"
 
 
 def operator(release_id: str, scope: str = SCOPE) -> dict[str, Any]:
-    """The accepted document, about another release."""
+    """Build the accepted document about another release."""
     document = deepcopy(ACCEPTED)
     ref = f"operator://deploy/{scope}/{release_id}"
     document["provenance"]["ref"] = document["provenance"]["evidence"][0]["ref"] = ref

@@ -1,4 +1,4 @@
-"""A registry at work in tests: a store, releases to pin, and commands that may be refused."""
+"""A registry in tests: a store, releases to pin, and commands that may be refused."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ VERBS: dict[type, Slice] = {item.command: item for item in BUILT_IN.slices}
 
 
 class RegistryLog:
-    """A registry to which three releases are offered."""
+    """A registry with three released packages."""
 
     def __init__(self) -> None:
         self.store = MemoryStore(SCHEMA)
@@ -47,7 +47,7 @@ class RegistryLog:
         return [event.type for event in self.store.read(ALL).events]
 
     def refused(self, command: Struct) -> TidegateError:
-        """What is said against a command that leaves no trace."""
+        """Return the refusal of a command, and check that it changed nothing."""
         before = self.types()
         with pytest.raises(TidegateError) as refusal:
             self.tell(command)

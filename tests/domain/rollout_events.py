@@ -83,7 +83,7 @@ def joins(wave: int = 0, *, late: bool = False, host_id: str = "a") -> HostJoine
 def moves(
     from_: HostState, to: HostState, wave: int = 0, *, host_id: str = "a", **changes: Any
 ) -> HostStateChanged:
-    # A host whose rollback failed was through with its order then.
+    # A host whose rollback failed had finished its order then.
     lost = bool(changes.get("rollback_failed"))
     freed = to is HostState.CONVERGED or (to is HostState.FAILED if lost else to is REVERTED)
     said: dict[str, Any] = {"rollout_id": ROLLOUT, "host_id": host_id, "at": T0, "wave": wave}
@@ -108,7 +108,9 @@ def clears(mode: Clearance, *hosts: ClearedHost, **changes: Any) -> OperatorClea
 
 
 def runs(event: RolloutEvent, tally: RolloutTally | None, now: datetime) -> RolloutTally:
-    """The tally after the event and all facts that follow from it, as the runtime does it."""
+    """Return the tally after the event and all facts that follow from it, as the runtime steps
+    it.
+    """
     stepped, caused = step_tally(tally, event, now)
     for fact in caused:
         if isinstance(fact, get_args(RolloutEvent)):
@@ -124,8 +126,8 @@ def after(*events: RolloutEvent, now: datetime = T0) -> RolloutTally:
     return tally
 
 
-def through(wave: int = 0, host_id: str = "a") -> Sequence[RolloutEvent]:
-    """A host of the wave from its order to Converged."""
+def events_to_converged(wave: int = 0, host_id: str = "a") -> Sequence[RolloutEvent]:
+    """Take a host of the wave from its order to Converged."""
     return (
         joins(wave, host_id=host_id),
         moves(PENDING, ACTIVATING, wave, host_id=host_id),
@@ -187,12 +189,12 @@ def concludes(outcome: Outcome) -> RolloutConcluded:
 
 
 def settling(*hosts: int) -> RolloutTally:
-    """Wave 0 is settled, and what follows from it has not been stepped yet."""
-    *before, last = through()
+    """Complete wave 0, without stepping the facts that follow from it."""
+    *before, last = events_to_converged()
     return step(after(opened(*hosts), *before), last, T0)[0]
 
 
-_converging = after(opened(1, 1), PAUSED, RESUMED, joins(), PAUSED, *through()[1:])
+_converging = after(opened(1, 1), PAUSED, RESUMED, joins(), PAUSED, *events_to_converged()[1:])
 
 
 _two = (joins(), joins(host_id="b"), moves(PENDING, ACTIVATING), moves(PENDING, ACTIVATING))
@@ -209,17 +211,19 @@ _one_lost: tuple[RolloutEvent, ...] = (
 )
 
 
-# Rollouts as they come about, more than one of each state, so that every edge has its occasion.
+# Rollouts as they occur, more than one in each state, so that every transition is covered.
 SITUATIONS: list[RolloutTally] = [
-    after(opened(2, 1, members={"success_percent": 50, "delay_seconds": 60}), *through()),
+    after(
+        opened(2, 1, members={"success_percent": 50, "delay_seconds": 60}), *events_to_converged()
+    ),
     after(opened(1, 1, members={"manual": True})),
-    after(opened(2, 1, members={"manual": True}), *through()),
+    after(opened(2, 1, members={"manual": True}), *events_to_converged()),
     after(opened(1)),
     after(opened(2, 1)),
     step(None, opened(), T0)[0],
     after(opened(1), *STARTS),
     after(opened(2, 1), *STARTS),
-    after(opened(1, 1), *through()),
+    after(opened(1, 1), *events_to_converged()),
     after(opened(1), *STARTS, moves(ACTIVATING, SOAKING)),
     after(opened(1, on_failure=OnFailure.HALT), *STARTS),
     after(opened(2), *_two, moves(ACTIVATING, DEFERRED), moves(ACTIVATING, FAILED)),
@@ -235,24 +239,24 @@ SITUATIONS: list[RolloutTally] = [
     settling(1),
     settling(1, 1),
     after(opened(1, converged_min=0), *STARTS, moves(ACTIVATING, DEFERRED)),
-    after(opened(2), *STARTS, moves(ACTIVATING, DEFERRED), *through(host_id="b")),
+    after(opened(2), *STARTS, moves(ACTIVATING, DEFERRED), *events_to_converged(host_id="b")),
     after(
         opened(1, on_failure=OnFailure.HALT, converged_min=0), *STARTS, moves(ACTIVATING, DEFERRED)
     ),
     after(opened()),
-    after(opened(1), *through()),
+    after(opened(1), *events_to_converged()),
     after(
         opened(1),
-        *through(host_id="b"),
+        *events_to_converged(host_id="b"),
         joins(late=True),
         moves(PENDING, ACTIVATING, late=True),
         moves(ACTIVATING, FAILED, late=True),
     ),
     after(opened(1), *GOES_BACK),
     after(opened(2), joins(host_id="b"), *GOES_BACK),
-    after(opened(2, 1), *through(host_id="b"), *GOES_BACK),
+    after(opened(2, 1), *events_to_converged(host_id="b"), *GOES_BACK),
     after(opened(1), *IS_LOST),
-    after(opened(2), *through(host_id="b"), *IS_LOST),
+    after(opened(2), *events_to_converged(host_id="b"), *IS_LOST),
     after(
         opened(2),
         *_two,
@@ -273,8 +277,8 @@ SITUATIONS: list[RolloutTally] = [
     after(opened(2), *_both_back, clears(Clearance.RESUME, ClearedHost("a", 0, REVERTED))),
     after(opened(2), *_one_lost, clears(Clearance.RESUME, ClearedHost("a", 0, REVERTED))),
     after(opened(1), SUCCESSOR),
-    after(opened(1), *through(), SUCCESSOR),
+    after(opened(1), *events_to_converged(), SUCCESSOR),
     after(opened(1), *STARTS, SUCCESSOR),
     after(opened(2), *STARTS, ABORTED),
-    runs(EXPIRED, after(opened(1), *through()), T0 + timedelta(days=1)),
+    runs(EXPIRED, after(opened(1), *events_to_converged()), T0 + timedelta(days=1)),
 ]

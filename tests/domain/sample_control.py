@@ -1,7 +1,7 @@
-"""The desk between the write path and a store: commits directly, and can be told to go wrong.
+"""A stand-in for the writer: it commits directly and can be made to fail.
 
-It stands at the ``submit`` seam, so that a rival's commit, a lost answer or a dead database can be
-put between what was read and what is committed, on any engine.
+It replaces ``submit``, so a rival's commit, a lost answer or a failed database can happen between
+the read and the commit, on any engine.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from tidegate.kernel.store import Store
 
 
 class FaultyCommitter:
-    """A writer without a thread, and the plan of what happens at its next commits."""
+    """A writer without a thread, with a plan of what happens at its next commits."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
         self.commits: list[Commit] = []
-        self.before: deque[Callable[[], object]] = deque()  # one is run before each commit
-        self.lost_answers = 0  # so many commits land and nobody hears of it
-        self.errors: deque[BaseException] = deque()  # one answers each commit in the store's place
+        self.before: deque[Callable[[], object]] = deque()  # one runs before each commit
+        self.lost_answers = 0  # this many commits succeed and their answers are lost
+        self.errors: deque[BaseException] = deque()  # each answers one commit in place of the store
 
     def submit(self, commit: Commit) -> Future[Receipt]:
         if self.before:
@@ -52,7 +52,9 @@ class FaultyCommitter:
 
 
 class SampleControl:
-    """A store with a desk, a control, a clock that stands still, and waits that take no time."""
+    """A store with a writer, a control, a clock that only a test moves, and waits that take no
+    time.
+    """
 
     def __init__(self, store: Store | None = None, folds: Folds = FOLDS) -> None:
         self.store: Store = MemoryStore(SCHEMA) if store is None else store
@@ -74,7 +76,7 @@ class SampleControl:
         )
 
     def rival(self) -> Control:
-        """Somebody else on the same store, whose commits nothing interrupts."""
+        """Another client of the same store, whose commits nothing interrupts."""
         return SampleControl(self.store, self.folds).control
 
     def lanes(
@@ -97,7 +99,7 @@ class SampleControl:
         return [event.type for event in self.events()]
 
     def row(self, key: Key) -> object:
-        """The decoded row, None where there is none."""
+        """Return the decoded row, or None if there is none."""
         (record,) = self.store.get(key)
         model = self.store.schema.collection(key.collection).model
         return None if record is None else codec.decode(record.data, model)

@@ -122,7 +122,7 @@ def errand_key(barn: str, number: int) -> Key:
 
 
 class BarnShut(Refused):
-    """A closed barn takes no baskets."""
+    """A closed barn accepts no baskets."""
 
     code = "barn_shut"
 
@@ -229,7 +229,7 @@ class SequenceGap(Refused):
     code = "sequence_gap"
 
 
-def stands(planted: bool, fact: TreePlanted | TreeFelled) -> bool:
+def is_planted(planted: bool, fact: TreePlanted | TreeFelled) -> bool:
     return isinstance(fact, TreePlanted)
 
 
@@ -277,7 +277,7 @@ plant_tree = Slice(
     reads=(TreePlanted, TreeFelled),
     writes=(TreePlanted,),
     start=lambda command: False,
-    evolve=stands,
+    evolve=is_planted,
     decide=decide_plant,
     answer=say_types,
 )
@@ -287,18 +287,18 @@ fell_tree = Slice(
     reads=(TreePlanted, TreeFelled),
     writes=(TreeFelled,),
     start=lambda command: False,
-    evolve=stands,
+    evolve=is_planted,
     decide=decide_fell,
     answer=say_types,
 )
-# It reads no picks, so two picks of one tree meet on the rows of folds alone.
+# It reads no picks, so two picks of one tree conflict only on the rows of folds.
 hand_pick = Slice(
     name="hand-pick",
     command=HandPick,
     reads=(TreePlanted, TreeFelled),
     writes=(FruitPicked,),
     start=lambda command: False,
-    evolve=stands,
+    evolve=is_planted,
     decide=decide_hand_pick,
     answer=say_types,
 )

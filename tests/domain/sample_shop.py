@@ -1,4 +1,4 @@
-"""The commands and facts of a shop and of courses, and short words to declare others."""
+"""The commands and facts of a shop and of courses, and short forms to declare others."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tidegate.kernel.vocabulary import Vocabulary, facts
 
 
 class Seed(Struct, frozen=True, rename="camel"):
-    """Spelt in snake case here and in camel case in JSON, tags and clauses."""
+    """Snake case here, and camel case in JSON, tags and clauses."""
 
 
 class ProductAdded(Seed, frozen=True):
@@ -94,7 +94,7 @@ def slice_of(
     writes: Sequence[type[Struct]] = (),
     name: str = "",
 ) -> Slice:
-    """A slice of which only the declaration matters: it decides nothing."""
+    """Build a slice of which only the declaration matters: it decides nothing."""
 
     def evolve(state: Any, fact: Any) -> Any:
         return state
@@ -110,13 +110,13 @@ def slice_of(
     )
 
 
-# ── types made on the spot ────────────────────────────────────────────────────────────────────────
+# ── types built in a test ─────────────────────────────────────────────────────────────────────────
 
 P, C = Annotated[str, Partition()], Annotated[str, Cross()]
 
 
 def struct(name: str = "Happened", **hints: Any) -> type[Struct]:
-    """A fact or command type of these fields."""
+    """Build a fact or command type with these fields."""
     return defstruct(name, list(hints.items()), frozen=True)
 
 

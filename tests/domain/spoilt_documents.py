@@ -1,4 +1,4 @@
-"""Documents of authority, each spoilt in one way, with the expected rejection."""
+"""Documents of authority, each with one fault, and the expected rejection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Spoil = Callable[[dict[str, Any]], Any]
 
 
 def at(*path: str | int, to: Any = MISSING) -> Spoil:
-    """Set the member at this path, or take it away."""
+    """Set the member at this path, or remove it."""
 
     def spoil(document: dict[str, Any]) -> None:
         node: Any = document
@@ -38,7 +38,7 @@ def at(*path: str | int, to: Any = MISSING) -> Spoil:
 
 
 def twice(**changes: Any) -> Spoil:
-    """Say the evidence again, but otherwise."""
+    """Repeat the evidence with other members."""
 
     def spoil(document: dict[str, Any]) -> None:
         evidence = document["provenance"]["evidence"]
@@ -56,8 +56,8 @@ def spoilt(*spoils: Spoil) -> dict[str, Any]:
 
 # The rejections in their order of evaluation: (row of the reference, fault, what it is).
 REJECTIONS: list[tuple[int, str, Spoil, type[TidegateError]]] = [
-    (2, "provenance stands alone", at(C), InvalidInput),
-    (2, "confidence stands alone", at(P), InvalidInput),
+    (2, "provenance without confidence", at(C), InvalidInput),
+    (2, "confidence without provenance", at(P), InvalidInput),
     (3, "provenance is null", at(P, to=None), InvalidInput),
     (3, "provenance is a list", at(P, to=[]), InvalidInput),
     (3, "confidence is a text", at(C, to="high"), InvalidInput),

@@ -66,7 +66,7 @@ SLICES = {item.command: item for item in (*access.SLICES, *setup.SLICES)}
 
 
 class AccessLog:
-    """An installation whose administrator just set it up."""
+    """An installation whose administrator was just set up."""
 
     def __init__(self, *, alone: bool = False) -> None:
         self.store = MemoryStore(SCHEMA)
@@ -97,13 +97,13 @@ def access_log() -> AccessLog:
 # ── roles ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_gives_administrators_no_part_in_releases() -> None:
+def test_administrators_have_no_permission_on_releases() -> None:
     verbs = VERBS[Role.SECURITY_ADMIN]
 
     assert not verbs & {Verb.AUTHOR, Verb.APPROVE, Verb.RELEASE, Verb.OPERATE}
 
 
-def test_lets_every_role_read() -> None:
+def test_every_role_may_read() -> None:
     assert all(Verb.READ in verbs for verbs in VERBS.values())
     assert set(VERBS) == set(Role)
 
@@ -114,7 +114,7 @@ def test_lets_every_role_read() -> None:
     st.sampled_from(["*", "repository:a", "repository:b", "channel:a"]),
     st.sampled_from(["*", "repository:a", "repository:b", "channel:a"]),
 )
-def test_covers_a_scope_by_itself_or_by_everything(
+def test_a_scope_is_covered_by_itself_or_by_the_whole(
     roles: frozenset[Role], verb: Verb, granted: str, asked: str
 ) -> None:
     grants = [Grant(role, granted) for role in roles]
@@ -125,7 +125,7 @@ def test_covers_a_scope_by_itself_or_by_everything(
 
 
 @pytest.mark.parametrize("scope", ["*", "repository:a", "channel:web-stable", "repository:a1"])
-def test_knows_scopes_and_none_with_more_behind_it(scope: str) -> None:
+def test_accepts_scopes_without_trailing_text(scope: str) -> None:
     check_scope(scope)
 
     for more in ("\n", " ", "*", ":"):
@@ -136,7 +136,7 @@ def test_knows_scopes_and_none_with_more_behind_it(scope: str) -> None:
 @pytest.mark.parametrize(
     "scope", ["", "**", "repository:", "repository:*", "host:a", "channel:A", "repository:a\n", "a"]
 )
-def test_refuses_what_is_no_scope(scope: str) -> None:
+def test_refuses_malformed_scopes(scope: str) -> None:
     with pytest.raises(InvalidScope):
         check_scope(scope)
 
@@ -166,7 +166,7 @@ def test_sets_up_one_person_with_every_role_and_no_approval() -> None:
     assert last == RepositoryCreated("default", 0, False, False, ADMIN)
 
 
-def test_sets_up_once(access_log: AccessLog) -> None:
+def test_allows_setup_only_once(access_log: AccessLog) -> None:
     with pytest.raises(AlreadySetUp):
         access_log.do(SetUp(user_id=OTHER, alone=True))
 
@@ -174,7 +174,7 @@ def test_sets_up_once(access_log: AccessLog) -> None:
 # ── users ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_adds_users_for_administrators_alone(access_log: AccessLog) -> None:
+def test_only_administrators_may_add_users(access_log: AccessLog) -> None:
     access_log.add(OTHER, Grant(Role.VIEWER), Grant(Role.VIEWER))
 
     assert access_log.user(OTHER).grants == (Grant(Role.VIEWER),)
@@ -189,7 +189,7 @@ def test_adds_users_for_administrators_alone(access_log: AccessLog) -> None:
 
 
 @pytest.mark.parametrize("command", [GrantRole, RevokeRole])
-def test_changes_roles_of_others_only(access_log: AccessLog, command: type[Any]) -> None:
+def test_nobody_may_change_their_own_roles(access_log: AccessLog, command: type[Any]) -> None:
     with pytest.raises(OwnAccess):
         access_log.do(command(user_id=ADMIN, by=ADMIN, grant=Grant(Role.AUTHOR)))
     with pytest.raises(UserNotFound):
@@ -210,7 +210,7 @@ def test_grants_and_revokes_a_role_once(access_log: AccessLog) -> None:
 
 
 def test_keeps_the_last_administrator() -> None:
-    """Of two who take the role from each other, the second has it no more."""
+    """Two administrators remove the role from each other: the second is no longer one."""
     access_log = AccessLog()
     admin = Grant(Role.SECURITY_ADMIN)
     access_log.add(OTHER, admin)
@@ -225,14 +225,16 @@ def test_keeps_the_last_administrator() -> None:
         access_log.do(DisableUser(user_id=OTHER, by=OTHER))
 
 
-def test_counts_an_administrator_of_a_part_as_none_of_the_whole(access_log: AccessLog) -> None:
+def test_an_administrator_of_a_part_does_not_count_as_one_of_the_whole(
+    access_log: AccessLog,
+) -> None:
     access_log.add(OTHER, Grant(Role.SECURITY_ADMIN, "repository:web"))
 
     with pytest.raises(NotAdministrator):
         access_log.do(AddUser(user_id="user_third0000", by=OTHER))
 
 
-def test_disables_and_enables(access_log: AccessLog) -> None:
+def test_disables_and_enables_a_user(access_log: AccessLog) -> None:
     access_log.add(OTHER, Grant(Role.SECURITY_ADMIN))
 
     access_log.do(DisableUser(user_id=OTHER, by=ADMIN, reason="left"))
@@ -247,7 +249,7 @@ def test_disables_and_enables(access_log: AccessLog) -> None:
     assert access_log.user(OTHER).enabled is True
 
 
-def test_erases_for_good(access_log: AccessLog) -> None:
+def test_an_erased_user_cannot_be_restored(access_log: AccessLog) -> None:
     access_log.add(OTHER, Grant(Role.VIEWER))
 
     assert access_log.do(EraseUser(user_id=OTHER, by=ADMIN)) == (UserErased(OTHER, ADMIN),)
@@ -261,7 +263,7 @@ def test_erases_for_good(access_log: AccessLog) -> None:
         access_log.do(NotePassword(user_id=OTHER, by=OTHER, credential_id="c1"))
 
 
-def test_notes_passwords_and_failures(access_log: AccessLog) -> None:
+def test_records_password_changes_and_failed_sign_ins(access_log: AccessLog) -> None:
     access_log.add()
 
     access_log.do(NotePassword(user_id=OTHER, by=OTHER, credential_id="c1"))
@@ -275,7 +277,7 @@ def test_notes_passwords_and_failures(access_log: AccessLog) -> None:
         access_log.do(NotePassword(user_id=ADMIN, by=OTHER, credential_id="c3"))
 
 
-def test_makes_no_token_for_credentials_that_ended_meanwhile(access_log: AccessLog) -> None:
+def test_creates_no_token_for_credentials_that_ended_meanwhile(access_log: AccessLog) -> None:
     access_log.add()
     asked = CreateToken(user_id=OTHER, token_id="token00000009", days=1, credentials_version=0)
 
@@ -289,7 +291,7 @@ def test_makes_no_token_for_credentials_that_ended_meanwhile(access_log: AccessL
 # ── tokens ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_makes_tokens_that_end(access_log: AccessLog) -> None:
+def test_creates_tokens_that_expire(access_log: AccessLog) -> None:
     (fact,) = access_log.do(CreateToken(user_id=ADMIN, token_id="token00000001", days=90))
 
     assert fact == TokenCreated(ADMIN, "token00000001", ADMIN, T0 + timedelta(days=90))
@@ -300,7 +302,7 @@ def test_makes_tokens_that_end(access_log: AccessLog) -> None:
         access_log.do(CreateToken(user_id=ADMIN, token_id="token00000001", days=1))
 
 
-def test_bounds_how_many_tokens_one_has(access_log: AccessLog) -> None:
+def test_limits_the_tokens_of_a_user(access_log: AccessLog) -> None:
     for number in range(100):
         access_log.do(CreateToken(user_id=ADMIN, token_id=f"token{number:08}", days=1))
 
@@ -310,7 +312,7 @@ def test_bounds_how_many_tokens_one_has(access_log: AccessLog) -> None:
     access_log.do(CreateToken(user_id=ADMIN, token_id="onemore00", days=1))
 
 
-def test_revokes_for_owner_and_administrators(access_log: AccessLog) -> None:
+def test_owner_and_administrators_may_revoke_a_token(access_log: AccessLog) -> None:
     access_log.add()
     access_log.add("user_third0000")
     access_log.do(CreateToken(user_id=OTHER, token_id="token00000001", days=1))
@@ -327,7 +329,7 @@ def test_revokes_for_owner_and_administrators(access_log: AccessLog) -> None:
     assert access_log.do(RevokeToken(user_id=OTHER, token_id="token00000001", by=OTHER)) == ()
 
 
-def test_folds_back_to_the_same_rows() -> None:
+def test_replay_gives_the_same_rows() -> None:
     access_log = AccessLog()
     access_log.add(OTHER, *(Grant(role, "repository:web") for role in Role))
     access_log.do(CreateToken(user_id=OTHER, token_id="token00000001", days=1))

@@ -1,4 +1,4 @@
-"""The fast way of writing a value writes what the slow way writes, and refuses what it refuses."""
+"""The fast encoder writes exactly what the slow one writes, and refuses what it refuses."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def slowly(value: Struct) -> bytes:
 
 
 @given(records)
-def test_writes_and_refuses_as_the_slow_way_does(record: Record) -> None:
+def test_writes_and_refuses_as_the_slow_path_does(record: Record) -> None:
     try:
         expected = slowly(record)
     except InvalidInput as error:
@@ -88,7 +88,7 @@ def test_writes_and_refuses_as_the_slow_way_does(record: Record) -> None:
     assert found == expected
 
 
-def test_nearly_every_value_goes_the_fast_way() -> None:
+def test_nearly_every_value_takes_the_fast_path() -> None:
     is_plain = plain(Record)
     assert is_plain is not None
 

@@ -1,4 +1,4 @@
-"""Channels: their machine pair by pair, and what operators may ask of them."""
+"""Channels: every pair of state and event of their machine, and the commands of operators."""
 
 from __future__ import annotations
 
@@ -210,8 +210,8 @@ def test_accepts_exactly_the_pairs_of_its_table(state: ChannelState, kind: type[
 
 @pytest.mark.req("RO-4", **pure)
 @pytest.mark.parametrize("state", list(RolloutState))
-def test_expects_the_end_of_the_rollout_that_it_has_whatever_its_state(state: RolloutState) -> None:
-    """Terminal, Reverted and Failed ones must be superseded too; only what is over need not."""
+def test_requires_the_end_of_its_rollout_in_every_state(state: RolloutState) -> None:
+    """Terminal, Reverted and Failed ones must be superseded too; only finished ones need not."""
     channel = after(opening(FIRST), becomes(state))
 
     if state in (RolloutState.SUPERSEDED, RolloutState.PRUNED):
@@ -225,7 +225,7 @@ def test_expects_the_end_of_the_rollout_that_it_has_whatever_its_state(state: Ro
 
 
 @pytest.mark.req("RO-5", **pure)
-def test_keeps_of_its_newest_rollout_what_edges_look_at_when_it_is_pruned() -> None:
+def test_keeps_what_edges_read_of_its_newest_rollout_when_that_is_pruned() -> None:
     channel = after(opening(FIRST), becomes(RolloutState.TERMINAL), becomes(RolloutState.PRUNED))
 
     assert (channel.newest_rollout_id, channel.newest_state) == (FIRST, RolloutState.TERMINAL)
@@ -244,7 +244,7 @@ def test_opens_nothing_while_it_is_held() -> None:
 
 @pytest.fixture
 def fleet() -> Iterator[MemoryFleet]:
-    """Whatever a test does, the log says afterwards what the rows say."""
+    """A fleet whose log, at the end of the test, must give exactly its rows."""
     sailed = MemoryFleet(operations=("lambda_alias_update",))
     yield sailed
     assert differences(sailed.store, FOLDS) == []
@@ -277,9 +277,7 @@ def creation(**changes: Any) -> CreateChannel:
         {"policy": ChannelPolicy(operations=("a", "a"))},
     ],
 )
-def test_creates_no_channel_that_could_not_work(
-    fleet: MemoryFleet, changes: dict[str, Any]
-) -> None:
+def test_refuses_a_channel_that_could_not_work(fleet: MemoryFleet, changes: dict[str, Any]) -> None:
     before = fleet.head
     with pytest.raises(TidegateError) as refusal:
         fleet.execute(create_channel, creation(**changes))
@@ -309,7 +307,7 @@ def test_creates_a_channel_once_and_edits_it_afterwards(fleet: MemoryFleet) -> N
     refused(fleet, ChannelNotFound, edit_channel, nowhere)
 
 
-def test_holds_a_channel_until_it_is_let_go(fleet: MemoryFleet) -> None:
+def test_holds_a_channel_until_the_hold_is_released(fleet: MemoryFleet) -> None:
     fleet.execute(hold_channel, HoldChannel(channel=CHANNEL, **WHO))
     assert fleet.execute(hold_channel, HoldChannel(channel=CHANNEL, **WHO)).facts == ()
     assert fleet.channel().held_reason == "somebody asked"
@@ -325,7 +323,7 @@ def test_holds_a_channel_until_it_is_let_go(fleet: MemoryFleet) -> None:
     )
 
 
-def test_freezes_channels_and_thaws_them(fleet: MemoryFleet) -> None:
+def test_freezes_channels_and_ends_the_freeze(fleet: MemoryFleet) -> None:
     until = fleet.clock.now + timedelta(days=2)
     command = StartFreeze(freeze_id="weekend", channels=(CHANNEL,), until=until, **WHO)
     fleet.execute(start_freeze, command)
@@ -348,8 +346,8 @@ def test_freezes_channels_and_thaws_them(fleet: MemoryFleet) -> None:
     refused(fleet, FreezeNotFound, end_freeze, EndFreeze(freeze_id="weekend", **WHO))
 
 
-def test_the_end_of_a_freeze_brings_no_deleted_channel_back(fleet: MemoryFleet) -> None:
-    """Only an expired freeze lets its channel be deleted; somebody ends it later."""
+def test_the_end_of_a_freeze_does_not_restore_a_deleted_channel(fleet: MemoryFleet) -> None:
+    """Only an expired freeze allows its channel to be deleted; someone ends the freeze later."""
     fleet.create("web-beta")
     until = fleet.clock.now + timedelta(days=2)
     named = (CHANNEL, "web-beta")
@@ -409,7 +407,7 @@ def test_promotes_in_one_commit_the_end_of_the_old_before_the_new(fleet: MemoryF
     assert fleet.rollout(SECOND).previous_ref == "web.1"
 
 
-def test_promotes_with_as_much_owed_as_allowed_within_the_cost_of_a_commit() -> None:
+def test_the_largest_promotion_fits_into_a_commit() -> None:
     fleet = MemoryFleet(operations=tuple(f"operation_{n}" for n in range(OPERATIONS_MAX)))
     for release in ("web.1", "web.2", "web.3"):
         fleet.promote(release, 1)
@@ -419,7 +417,7 @@ def test_promotes_with_as_much_owed_as_allowed_within_the_cost_of_a_commit() -> 
     assert dearest < COST_MAX, "and one more for its idempotency key"
 
 
-def test_repeats_a_promotion_without_doing_it_twice(fleet: MemoryFleet) -> None:
+def test_a_repeated_promotion_happens_once(fleet: MemoryFleet) -> None:
     fleet.execute(offer_release, OfferRelease("web.1", digest_of("web.1")))
     command = fleet.promotion("web.1", 1)
     fleet.execute(promote_release, command)
@@ -456,7 +454,7 @@ def test_refuses_a_promotion_that_its_channel_or_plan_does_not_allow(fleet: Memo
     assert fleet.channel().active_rollout_id == first
 
 
-def test_plans_again_when_another_promotion_was_faster(fleet: MemoryFleet) -> None:
+def test_requires_a_new_plan_when_another_promotion_was_faster(fleet: MemoryFleet) -> None:
     fleet.promote("web.1", 1)
     for release in ("web.2", "web.3"):
         fleet.execute(offer_release, OfferRelease(release, digest_of(release)))
@@ -498,7 +496,7 @@ def test_rolls_back_to_the_release_before_as_a_new_rollout(fleet: MemoryFleet) -
 # ── clearance ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_refuses_a_clearance_that_says_too_little_or_names_the_wrong_hosts(
+def test_refuses_an_incomplete_clearance_or_one_that_names_the_wrong_hosts(
     fleet: MemoryFleet,
 ) -> None:
     rollout_id = fleet.promote("web.1", 2)
@@ -528,8 +526,8 @@ def test_refuses_a_clearance_that_says_too_little_or_names_the_wrong_hosts(
     refused(fleet, IllegalTransition, clear_rollout, resume)
 
 
-def test_waives_as_many_hosts_at_once_as_it_says_within_the_cost_of_a_commit() -> None:
-    """The runtime checks the cost of each commit; the most that one waiver may name must fit."""
+def test_the_largest_waiver_fits_into_a_commit() -> None:
+    """The runtime checks the cost of each commit, so the largest possible waiver must fit."""
     fleet = MemoryFleet()
     rollout_id = fleet.promote("web.1", 3 * WAIVED_MAX)
     hosts = [f"w0-{n}" for n in range(2 * WAIVED_MAX)]

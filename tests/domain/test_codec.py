@@ -1,4 +1,6 @@
-"""Bytes: one JSON text per value, the same for ever, and nothing that another reader would bend."""
+"""Bytes: one JSON text per value, the same for ever, and nothing that another reader would
+change.
+"""
 
 from __future__ import annotations
 
@@ -77,14 +79,14 @@ def test_writes_members_in_the_order_of_their_declaration_without_spaces() -> No
     )
 
 
-def test_leaves_defaults_out_where_the_type_says_so() -> None:
+def test_omits_defaults_where_the_type_requires_it() -> None:
     assert codec.encode(Outer("Ada")) == b'{"firstName":"Ada"}'
     assert codec.encode(Outer("Ada", ready_at=None, names=frozenset())) == b'{"firstName":"Ada"}'
     assert codec.encode(Inner(NOON)) == b'{"at":"2026-03-01T12:00:00.000000Z","count":0}'
 
 
 @given(st.lists(st.text(alphabet="abcé", max_size=3), unique=True), st.randoms())
-def test_the_order_in_which_a_set_or_a_dict_was_filled_changes_nothing(
+def test_the_insertion_order_of_a_set_or_a_dict_changes_nothing(
     names: list[str], random: Any
 ) -> None:
     shuffled = random.sample(names, len(names))
@@ -128,7 +130,7 @@ def test_reads_many_texts_as_it_reads_each(count: int) -> None:
 
 
 @pytest.mark.parametrize("text", [b'{"count":"one"}', b"{", b'{"count":1},{"count":2}', b""])
-def test_says_what_is_wrong_with_one_of_many_texts(text: bytes) -> None:
+def test_names_the_malformed_one_of_many_texts(text: bytes) -> None:
     with pytest.raises(InvalidInput, match="not a Number"):
         codec.decode_all([b'{"count":1}', text], Number)
 
@@ -155,7 +157,7 @@ def test_refuses_a_time_that_is_not_aware(value: Struct) -> None:
 
 
 @pytest.mark.parametrize("count", [2**53 - 1, -(2**53) + 1, 0])
-def test_takes_integers_that_every_reader_keeps(count: int) -> None:
+def test_accepts_integers_that_every_reader_keeps(count: int) -> None:
     assert codec.decode(codec.encode(Number(count)), Number).count == count
 
 
@@ -172,7 +174,7 @@ def test_takes_integers_that_every_reader_keeps(count: int) -> None:
     ],
     ids=str,
 )
-def test_refuses_integers_that_some_reader_would_bend(value: Struct) -> None:
+def test_refuses_integers_that_some_reader_would_change(value: Struct) -> None:
     with pytest.raises(InvalidInput, match=r"beyond 2\*\*53"):
         codec.encode(value)
 
@@ -187,7 +189,7 @@ def test_refuses_integers_that_some_reader_would_bend(value: Struct) -> None:
         lambda number: Outer("x", counts={"a": number}),
         lambda number: Inner(NOON, number),
     ],
-    ids=["anything", "in place of an integer", "deep", "in a dict", "beside a time"],
+    ids=["anything", "in place of an integer", "deep", "in a dict", "next to a time"],
 )
 def test_refuses_floats(build: Any, number: float) -> None:
     with pytest.raises(InvalidInput, match=r"float|integer"):
@@ -225,11 +227,11 @@ def test_refuses_lone_surrogates(value: Struct) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "é", "😀", "\x00", "\u2028", '"\\/', "\x7f"])
-def test_keeps_every_other_text(text: str) -> None:
+def test_accepts_every_other_text(text: str) -> None:
     assert codec.decode(codec.encode(Text(text)), Text).text == text
 
 
-def test_refuses_what_has_no_json_form_and_what_is_nested_too_deeply() -> None:
+def test_refuses_values_without_a_json_form_or_nested_too_deeply() -> None:
     deep: Any = 0
     for _ in range(codec.DEPTH_MAX + 2):
         deep = [deep]
@@ -240,7 +242,7 @@ def test_refuses_what_has_no_json_form_and_what_is_nested_too_deeply() -> None:
         codec.encode(Free(deep))
 
 
-def test_writes_types_that_hold_themselves() -> None:
+def test_writes_recursive_types() -> None:
     tree = Tree(1, (Tree(2), Tree(3, (Tree(4),))))
 
     assert codec.decode(codec.encode(tree), Tree) == tree
@@ -250,12 +252,12 @@ def test_writes_types_that_hold_themselves() -> None:
     "data",
     [b"", b"{", b"[]", b'{"count":"1"}', b'{"count":1.5}', b'{"count":null}', b"{}", b"\xff"],
 )
-def test_names_the_type_that_bytes_are_not(data: bytes) -> None:
+def test_names_the_type_that_bytes_do_not_match(data: bytes) -> None:
     with pytest.raises(InvalidInput, match="not a Number"):
         codec.decode(data, Number)
 
 
-def test_meta_leaves_out_what_is_empty() -> None:
+def test_meta_omits_empty_members() -> None:
     assert codec.meta_text(Meta()) == "{}"
     assert codec.meta_text(Meta(actor="user_1")) == '{"actor":"user_1"}'
     assert codec.meta_value(codec.meta_text(Meta("a", "b", "c", "d"))) == Meta("a", "b", "c", "d")
@@ -279,7 +281,7 @@ def test_a_leaf_is_a_function_of_the_stored_columns_alone() -> None:
         assert codec.leaf(changed) != leaf
 
 
-def test_an_equal_default_is_left_out_whichever_object_it_is() -> None:
+def test_omits_an_equal_default_even_if_it_is_another_object() -> None:
     class Row(Struct, frozen=True, omit_defaults=True):
         state: str = "pending"
         total: int = 1_000_000
@@ -313,7 +315,7 @@ def _v3(content: dict[str, Any]) -> dict[str, Any]:
     return content | {"currency": "EUR"}
 
 
-def test_brings_an_old_fact_to_the_newest_schema_step_by_step() -> None:
+def test_upgrades_an_old_fact_to_the_newest_schema_step_by_step() -> None:
     newest = Vocabulary([FactType(PriceSet, "shop", schema=3, upcasts={1: _v2, 2: _v3})])
     tags = ("product_id:p1",)
 
@@ -327,7 +329,7 @@ def test_brings_an_old_fact_to_the_newest_schema_step_by_step() -> None:
     assert newest.value(first, view) == view("EUR")
 
 
-def test_an_unknown_type_or_a_newer_schema_stops_whoever_wants_its_value() -> None:
+def test_an_unknown_type_or_a_newer_schema_cannot_be_decoded() -> None:
     vocabulary = Vocabulary(facts("shop", PriceSetV1))
 
     with pytest.raises(InvalidInput, match="PriceSet of schema 1 is unknown here"):

@@ -1,4 +1,4 @@
-"""All modules of the domain together: one of each, each said once, each small enough to commit."""
+"""All modules of the domain together: each declared once, and each small enough to commit."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_declares_every_fact_slice_and_collection_once() -> None:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
-def test_leaves_nothing_of_a_module_out(module: Any) -> None:
+def test_includes_every_declaration_of_every_module(module: Any) -> None:
     for name in ("FACTS", "SLICES", "COLLECTIONS"):
         assert [
             item for item in getattr(module, name) if item not in getattr(composition, name)
@@ -61,14 +61,14 @@ def test_writes_every_folded_collection_by_one_fold() -> None:
     }
 
 
-def test_calls_the_log_alone_canonical() -> None:
-    """RO-8: "event_log canonical": what is folded can be made again from it."""
+def test_only_the_log_is_canonical() -> None:
+    """RO-8: "event_log canonical": folded rows can be rebuilt from it."""
     natures = tables.table_classes(composition.SCHEMA)
 
     assert [name for name, nature in natures.items() if nature is Nature.CANONICAL] == [tables.LOG]
 
 
-def test_reads_every_fact_that_a_slice_writes_into_some_row() -> None:
+def test_folds_every_fact_of_a_slice_into_some_row() -> None:
     written = {fact.__name__ for item in composition.SLICES for fact in item.writes}
 
     unread = [name for name in sorted(written) if not composition.FOLDS.of(name)]
@@ -84,7 +84,7 @@ def test_shows_every_collection_in_its_table() -> None:
     assert sorted(shown) == known, "list it in the docstring of domain/composition.py"
 
 
-def test_takes_kept_collections_of_the_rooms_above_and_nothing_that_it_has() -> None:
+def test_accepts_kept_collections_of_higher_layers_and_no_duplicates() -> None:
     more = composition.compose(Collection("notes", FoldNumber))
 
     assert set(more.schema.collections) - set(composition.SCHEMA.collections) == {"notes"}

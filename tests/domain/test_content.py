@@ -45,7 +45,7 @@ def test_writes_type_path_and_hash_with_their_lengths() -> None:
     assert found == b"tidegate.content.v2\nx" + path + b"\0\0\0\0\0\0\0\x20" + hashed
 
 
-def test_is_checked_by_the_program_that_the_page_of_packages_shows(tmp_path: Path) -> None:
+def test_the_program_on_the_packages_page_computes_the_same_digest(tmp_path: Path) -> None:
     (block,) = (
         block
         for block in blocks_of(ROOT / "docs" / "packages.md")
@@ -61,7 +61,7 @@ def test_is_checked_by_the_program_that_the_page_of_packages_shows(tmp_path: Pat
     assert made["content_digest"](tmp_path) == FileManifest.of(THREE, {"bin/run"}).digest
 
 
-def test_gives_a_file_the_same_part_stored_and_by_reference() -> None:
+def test_encodes_a_file_alike_stored_and_by_reference() -> None:
     stored = FileManifest.of(TEXT, TEXT)
     (file,) = stored.files
     there = File(file.path, file.sha256, file.bytes, "https://example.com/a", executable=True)
@@ -73,7 +73,7 @@ def test_gives_a_file_the_same_part_stored_and_by_reference() -> None:
 # ── no two file sets share a digest ───────────────────────────────────────────────────────────────
 
 hashes = st.sampled_from([sha256(bytes([number])).hexdigest() for number in range(3)])
-# Any text, with those among it that made lines of two files out of one path.
+# Any text, including paths that once produced the lines of two files.
 paths = st.text(max_size=8).filter(lambda text: text.isascii() or _is_utf8(text)) | st.builds(
     "{}\n{}  {}".format, st.sampled_from("ab"), hashes, st.sampled_from("ab")
 )
@@ -99,18 +99,20 @@ def _is_utf8(text: str) -> bool:
 def test_encodes_two_file_sets_in_the_same_way_only_if_they_are_the_same(
     one: frozenset[File], other: frozenset[File]
 ) -> None:
-    """Whatever the paths hold: the form does not rest on what paths are allowed."""
+    """For any paths: the form does not rely on which paths are allowed."""
     assert (encode(one) == encode(other)) == (one == other)
 
 
 @given(file_sets)
 def test_reads_the_file_set_back_from_its_encoding(files: frozenset[File]) -> None:
-    """What can be read back in one way only belongs to one file set."""
+    """An encoding that can be decoded in only one way belongs to one file set."""
     assert _decoded(encode(files)) == {(file.type, file.path, file.sha256) for file in files}
 
 
 @given(file_sets, st.data())
-def test_sees_each_single_change_of_an_entry(files: frozenset[File], data: st.DataObject) -> None:
+def test_every_single_change_of_an_entry_changes_the_encoding(
+    files: frozenset[File], data: st.DataObject
+) -> None:
     assume(files)
     file = data.draw(st.sampled_from(sorted(files)))
     rest = files - {file}
@@ -123,7 +125,7 @@ def test_sees_each_single_change_of_an_entry(files: frozenset[File], data: st.Da
 
 
 def _decoded(data: bytes) -> set[tuple[str, str, str]]:
-    """The reader that the page of packages describes."""
+    """Decode as the page of packages describes."""
     assert data.startswith(FORM)
     at = len(FORM)
     found = set()
@@ -146,7 +148,7 @@ def test_refuses_a_newline_before_there_is_a_digest() -> None:
 # ── the bit is content ────────────────────────────────────────────────────────────────────────────
 
 
-def test_keeps_the_bit_in_the_stored_manifest() -> None:
+def test_keeps_the_executable_bit_in_the_stored_manifest() -> None:
     there = File("there", "0" * 64, 3, "https://example.com/a", executable=True)
     written = FileManifest((*FileManifest.of(THREE, {"bin/run"}).files, there))
 
@@ -154,14 +156,14 @@ def test_keeps_the_bit_in_the_stored_manifest() -> None:
     assert [file.path for file in written.files if file.mode == 0o755] == ["bin/run", "there"]
 
 
-def test_reads_no_type_that_it_does_not_know() -> None:
+def test_refuses_an_unknown_type() -> None:
     device = f"c {'0' * 64} 0 a\n".encode()
 
     with pytest.raises(KeyError):
         FileManifest.parse(device)
 
 
-def test_shows_a_changed_bit_as_a_change() -> None:
+def test_shows_a_changed_executable_bit_as_a_change() -> None:
     (change,) = diff(FileManifest.of(TEXT), FileManifest.of(TEXT, TEXT))
 
     assert (change.path, change.what) == ("app.yaml", FileChangeKind.CHANGED)
@@ -169,7 +171,7 @@ def test_shows_a_changed_bit_as_a_change() -> None:
     assert [side.executable for side in sides if side is not None] == [False, True]
 
 
-def test_merges_a_changed_bit_like_any_other_change() -> None:
+def test_merges_a_changed_executable_bit_like_any_other_change() -> None:
     plain, program, other = (
         FileManifest.of(TEXT),
         FileManifest.of(TEXT, TEXT),

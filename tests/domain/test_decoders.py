@@ -1,6 +1,6 @@
-"""Decoders are built under one lock while composing; nothing is built by the thread that decodes.
+"""Decoders are built under one lock at startup; a decoding thread builds none.
 
-What msgspec does without that is shown in a child process, because it takes the process with it.
+What msgspec does otherwise is shown in a child process, because it crashes the process.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ ROUNDS = 400
 THREADS = 16
 SECONDS_MAX = 300.0
 
-# Each round makes a Struct of Structs that no decoder knows, and hands it to threads that start
-# together. The short switch interval makes a round out of hours of ordinary service.
+# Each round builds a Struct of Structs that no decoder knows, and passes it to threads that start
+# together. The short switch interval packs hours of ordinary service into one round.
 RACE = """
 import resource, sys, threading
 import msgspec
@@ -66,7 +66,9 @@ def raced(how: str, rounds: int) -> subprocess.CompletedProcess[str]:
 
 
 def test_msgspec_kills_a_process_whose_threads_build_one_struct_at_once() -> None:
-    """Why the module exists. When this fails, msgspec is mended, and the module may become less."""
+    """This is why the module exists. When this test fails, msgspec is fixed, and the module may
+    shrink.
+    """
     ended = raced("msgspec", ROUNDS)
 
     assert ended.returncode < 0, "msgspec no longer fails here: see src/tidegate/decoders.py"
@@ -126,7 +128,7 @@ def test_converts_every_part_of_a_type_that_was_built(hint: Any, content: Any, f
     assert decoders.convert(content, hint) == found
 
 
-def test_converts_text_where_it_is_asked_to() -> None:
+def test_converts_text_on_request() -> None:
     decoders.build(Cargo)
 
     assert decoders.convert("5", Annotated[int, Meta(ge=0)], strict=False) == 5

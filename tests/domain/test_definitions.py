@@ -1,6 +1,6 @@
-"""What cannot work is refused when it is defined, not when it is first used.
+"""A definition that cannot work is refused when it is defined, not when it is first used.
 
-These name no point of the requirements: CB-8 and CB-11 are claimed where engines answer for them.
+These tests claim no requirement: CB-8 and CB-11 are claimed by the tests of the engines.
 """
 
 from __future__ import annotations
@@ -154,11 +154,11 @@ def test_courses_without_the_annotation_are_refused() -> None:
         reading(subscribe, subscribed)
     with pytest.raises(InvalidDefinition, match="cross-partition, but plain"):
         reading(struct("SubscribeStudent", course_id=P, student_id=C), subscribed)
-    # Once some consumed fact is partitioned by the student, that one is what the clause wants.
+    # Once a consumed fact is partitioned by the student, the clause uses that partition.
     reading(subscribe, subscribed, enrolled)
 
 
-def test_an_untagged_field_of_the_same_name_is_no_disagreement() -> None:
+def test_an_untagged_field_of_the_same_name_is_no_conflict() -> None:
     untagged = struct("Noted", a_id=P, b_id=Annotated[str, Untagged()])
 
     assert vocabulary_of(JOINED, untagged).indexes(Fact("t", "Noted", 1, ("a_id:1",), b"")) == (

@@ -1,4 +1,4 @@
-"""When each wave of a plan could start, as maintenance windows are now."""
+"""When each wave of a plan could start, given the current maintenance windows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_waits_for_the_window_and_for_the_next_night_after_a_long_soak() -> None
     )
 
 
-def test_a_wave_starts_with_its_first_host_that_may_go() -> None:
+def test_a_wave_starts_with_its_first_host_that_may_start() -> None:
     hosts = [host("a", tz="UTC"), host("b", tz="Etc/GMT-1")]
     made = plan(channel(), hosts, ())
     labels = {item.host_id: item.labels for item in hosts}
@@ -67,7 +67,7 @@ def test_a_wave_starts_with_its_first_host_that_may_go() -> None:
     assert (start.at, start.held) == (T0, 1), "in b's zone it is 09:00"
 
 
-def test_says_that_a_wave_never_starts_and_plans_none_after_it() -> None:
+def test_reports_that_a_wave_never_starts_and_gives_no_time_for_later_ones() -> None:
     over = found((WaveSpec(count=1), WaveSpec()), nightly(rule=""))
     late = found((WaveSpec(count=1, soak_seconds=7_200), WaveSpec()), nightly(), must_fit=True)
 

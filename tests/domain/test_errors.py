@@ -1,4 +1,4 @@
-"""Errors that are made from a template: their sentence, their facts, and what they ask for."""
+"""Errors built from a template: their sentence, their facts, and their arguments."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_fills_its_fields_into_its_sentence_and_keeps_them_as_facts() -> None:
         ((), {"channel": "a", "closure": "b"}),
     ],
 )
-def test_asks_for_each_field_once(values: tuple[str, ...], named: dict[str, Any]) -> None:
+def test_requires_each_field_once(values: tuple[str, ...], named: dict[str, Any]) -> None:
     with pytest.raises(TypeError, match="QuarantineNotFound takes channel, closure_hash"):
         QuarantineNotFound(*values, **named)
 

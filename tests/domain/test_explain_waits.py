@@ -1,6 +1,8 @@
-"""Explain is complete: whatever waits is named, in every state of rollout and host, at every gate.
+"""Explain is complete: it names everything that waits, in every state of rollout and host, at every
+gate.
 
-Each wait has a host or a cause, since when, when it ends by itself, and the verb that ends it now.
+Each wait has a host or a cause, a start, its end if it ends by itself, and the verb that ends it
+now.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import pytest
 from msgspec.structs import replace
 
 from tests.cli.all_commands import COMMANDS
-from tests.domain.gate_inputs import ROLLOUT, T0, channel, standing, with_sight, with_tally
+from tests.domain.gate_inputs import ROLLOUT, T0, channel, standing, with_rollout, with_tally
 from tests.domain.test_gates import NAMES, SHUT, WHO, open_to, with_host
 from tidegate.domain.channels.facts import ChannelEdge, ChannelProtection
 from tidegate.domain.gates.explain import explain
@@ -36,7 +38,7 @@ from tidegate.domain.rollouts.states import DISPATCHABLE, Outcome, RolloutState
 SOON = T0 + timedelta(minutes=5)
 BEFORE = T0 - timedelta(minutes=5)
 
-# A host in every state, and what may be different about it there.
+# A host in every state, and what may differ about it there.
 HOSTS: dict[str, dict[str, Any]] = {
     "pending": {"state": HostState.PENDING, "busy": True, "due_at": SOON},
     "pending, silent": {"state": HostState.PENDING, "busy": True, "due_at": SOON},
@@ -81,7 +83,7 @@ CODES_OF_PEOPLE = {"halted", "stopped", "paused", "hold", "quarantine", "minimum
 
 
 def build(host: str, tally: str, gate: str | None = None) -> FleetState:
-    """WHO is like this, in a rollout like that, and this gate is shut."""
+    """Build a state with WHO in this state, in a rollout in that state, with this gate closed."""
     members = {"dispatched_at": BEFORE, **HOSTS[host]}
     known = [standing("web-00", HostState.CONVERGED)]
     if "state" in members:
@@ -121,10 +123,11 @@ def check_wait(wait: Wait, what: str) -> None:
 
 @cache
 def check_command(line: str) -> None:
-    """It is a command of ours with all that it demands; `…` and N are for the reader to fill in.
+    """Check that it is a valid command of ours; the reader fills in `…` and N.
 
     Raises:
-        click.UsageError: something is missing, or not known.
+
+        click.UsageError: an argument is missing or unknown.
     """
     program, noun, verb, *rest = shlex.split(line.replace(" N", " 1"))
     assert program == "tidegate", line
@@ -135,13 +138,13 @@ def cases() -> Iterator[tuple[str, str, str | None]]:
     for host, tally in product(HOSTS, TALLIES):
         yield host, tally, None
         for gate in NAMES:
-            if gate != "dispatchable":  # over: another test
+            if gate != "dispatchable":  # finished: another test covers it
                 yield host, tally, gate
 
 
 @pytest.mark.req("OP-10", engines=None, reason="a pure function")
 @pytest.mark.parametrize("tally", TALLIES)
-def test_names_whatever_waits_in_every_state_at_every_gate(tally: str) -> None:
+def test_names_everything_that_waits_in_every_state_at_every_gate(tally: str) -> None:
     for host, where, gate in cases():
         if where != tally:
             continue
@@ -159,7 +162,7 @@ def test_names_whatever_waits_in_every_state_at_every_gate(tally: str) -> None:
 
 @pytest.mark.req("OP-10", engines=None, reason="a pure function")
 @pytest.mark.parametrize("state", sorted(set(RolloutState) - DISPATCHABLE))
-def test_says_how_a_rollout_ended_or_what_it_was_stopped_by(state: RolloutState) -> None:
+def test_reports_how_a_rollout_ended_or_what_stopped_it(state: RolloutState) -> None:
     over = state in (RolloutState.TERMINAL, RolloutState.SUPERSEDED, RolloutState.PRUNED)
     outcome = Outcome.SUCCEEDED if over else None
     halted = {} if over else {"halted_at": BEFORE, "halted_by": "web-00"}
@@ -177,7 +180,7 @@ def test_shows_gates_after_the_first_shut_one_as_they_are() -> None:
     assert shut == ["paused", "quarantine", "disruption-budget", "host-silent"]
 
 
-def test_says_who_has_the_slot_of_a_budget() -> None:
+def test_names_the_hosts_that_hold_the_slots_of_a_budget() -> None:
     holder = replace(
         standing("web-00", HostState.SOAKING), busy=True, soak_due_at=SOON, due_at=SOON, wave=0
     )
@@ -187,7 +190,7 @@ def test_says_who_has_the_slot_of_a_budget() -> None:
     assert "1 more in other rollouts" in found[0].sentence
 
 
-def test_says_which_hosts_a_wave_waits_for() -> None:
+def test_names_the_hosts_that_a_wave_waits_for() -> None:
     known = standing("web-00", HostState.SOAKING, busy=True, due_at=SOON, soak_due_at=SOON)
     state = with_tally(open_to(known), current_wave=0)
     (found,) = [item for item in explain(state, ROLLOUT).waits if item.code == "wave-promotion"]
@@ -196,7 +199,7 @@ def test_says_which_hosts_a_wave_waits_for() -> None:
     assert found.hosts == 2
 
 
-def test_says_that_a_wave_needs_a_host_that_converges() -> None:
+def test_reports_that_a_wave_needs_a_host_that_converges() -> None:
     skipped = standing("web-00", HostState.PENDING, left="skipped", cancelled_at=BEFORE)
     state = with_tally(open_to(skipped), current_wave=0)
     wave = state.sight(ROLLOUT).tally.row.waves[0]
@@ -215,7 +218,7 @@ def test_says_that_a_wave_needs_a_host_that_converges() -> None:
 
 
 def held(**members: Any) -> Wait:
-    """What a rollout waits for whose wave 0 is done, before a wave of this kind."""
+    """Return what a rollout waits for whose wave 0 is done, before a wave of this kind."""
     state = with_tally(open_to(), current_wave=0, done_at=BEFORE)
     first, second, *rest = state.sight(ROLLOUT).tally.row.waves
     done = replace(first, states={HostState.CONVERGED: first.hosts})
@@ -227,7 +230,7 @@ def held(**members: Any) -> Wait:
 
 
 @pytest.mark.req("OP-9", engines=None, reason="a pure function")
-def test_says_that_a_wave_waits_for_a_person_or_for_its_time() -> None:
+def test_reports_that_a_wave_waits_for_a_person_or_for_its_time() -> None:
     by_hand, by_time = held(manual=True), held(delay_seconds=1_800)
 
     assert (by_hand.code, by_hand.ends, by_hand.since) == ("manual", "never", BEFORE)
@@ -242,7 +245,7 @@ def test_says_that_a_wave_waits_for_a_person_or_for_its_time() -> None:
     assert held(manual=True, continued=True, delay_seconds=1_800).code == "delay"
 
 
-def test_says_that_the_first_wave_waits_for_a_person() -> None:
+def test_reports_that_the_first_wave_waits_for_a_person() -> None:
     state = with_tally(open_to(), current_wave=0, state=RolloutState.OPENING)
     first, *rest = state.sight(ROLLOUT).tally.row.waves
     waves = (replace(first, manual=True, states={}), *rest)
@@ -258,7 +261,7 @@ def test_says_that_the_first_wave_waits_for_a_person() -> None:
 
 
 def commands(wait: Wait) -> list[str]:
-    """The commands without the word that all begin with, and what is there for the reader."""
+    """Return the commands without their common first word, and with placeholders for the reader."""
     return [
         remedy.command.removeprefix("tidegate ").removesuffix(" --reason …")
         for remedy in wait.remedies
@@ -328,7 +331,7 @@ def altered_channel(state: FleetState, **members: Any) -> FleetState:
     return altered(state, channels={**state.channels, "stable": replace(seen, row=row)})
 
 
-def test_a_stopped_rollout_names_the_rollback_first_and_an_if_for_each_command() -> None:
+def test_a_stopped_rollout_names_the_rollback_first_and_a_condition_for_each_command() -> None:
     stopped = {"state": RolloutState.REVERTED, "halted_at": BEFORE, "halted_by": "web-00"}
     failed = standing("web-00", HostState.REVERTED, failure="probes")
     found = wait_at(with_tally(open_to(failed), **stopped), "stopped")
@@ -373,7 +376,7 @@ def test_a_closed_edge_names_the_promotion_there_first_and_the_override_last() -
     base = Versioned(replace(channel(name="base"), created_at=T0), 21)
     missing = PrecedingChannel(base, None, None, None, "")
     edge = ChannelEdge(channel="base")
-    state = with_tally(with_sight(open_to(), edges={"base": missing}), edges=(edge,))
+    state = with_tally(with_rollout(open_to(), edges={"base": missing}), edges=(edge,))
 
     found = wait_at(state, "channel-edges")
 
@@ -384,7 +387,7 @@ def test_a_closed_edge_names_the_promotion_there_first_and_the_override_last() -
     assert [remedy.when for remedy in found.remedies] == ["", "in an emergency"]
 
 
-def test_says_that_a_protected_channel_needs_a_second_person() -> None:
+def test_reports_that_a_protected_channel_needs_a_second_person() -> None:
     frozen = SHUT["freeze"][0](open_to())
     alone = explain(frozen, ROLLOUT)
     guarded = altered_channel(frozen, protection=ChannelProtection())
@@ -398,10 +401,10 @@ def test_says_that_a_protected_channel_needs_a_second_person() -> None:
     assert explain(strict, ROLLOUT).protection.endswith(" needs a second person")
 
 
-def test_puts_why_a_host_failed_in_brackets_before_what_it_did_then() -> None:
+def test_puts_the_reason_of_a_failure_in_brackets_before_the_rollback() -> None:
     failed = standing("web-00", HostState.REVERTED, failure="probes")
     state = with_tally(
-        with_sight(open_to(failed), causes={"web-00": "failed its probe http: exit code 3"}),
+        with_rollout(open_to(failed), causes={"web-00": "failed its probe http: exit code 3"}),
         state=RolloutState.REVERTED,
         halted_at=BEFORE,
         halted_by="web-00",

@@ -47,7 +47,7 @@ def test_the_files_of_two_revisions_share_one_budget() -> None:
 
 
 @given(LINES, LINES)
-def test_a_patch_is_the_one_that_difflib_makes(before: list[str], after: list[str]) -> None:
+def test_a_patch_equals_the_one_from_difflib(before: list[str], after: list[str]) -> None:
     expected = "".join(unified_diff(before, after, fromfile="a/x", tofile="b/x"))
 
     assert diff_lines(before, after, "x", ComparisonBudget()) == expected

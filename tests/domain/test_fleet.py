@@ -1,4 +1,6 @@
-"""The fleet: how hosts come and go, whom channels claim, and that the rows are what happened."""
+"""The fleet: how hosts enroll and leave, which channels claim them, and that the log gives the
+rows.
+"""
 
 from __future__ import annotations
 
@@ -149,7 +151,7 @@ def fleet_log() -> FleetLog:
 # ── hosts ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_knows_a_host_by_its_key_and_labels_once_it_enrolled(fleet_log: FleetLog) -> None:
+def test_stores_the_key_and_labels_of_an_enrolled_host(fleet_log: FleetLog) -> None:
     assert fleet_log.enroll(role="web") == 1
 
     assert fleet_log.host().labels == {"role": "web"}
@@ -158,14 +160,14 @@ def test_knows_a_host_by_its_key_and_labels_once_it_enrolled(fleet_log: FleetLog
     assert differences(fleet_log.store, FOLDS) == []
 
 
-def test_hears_the_same_enrollment_twice_and_says_nothing(fleet_log: FleetLog) -> None:
+def test_a_repeated_enrollment_writes_nothing(fleet_log: FleetLog) -> None:
     fleet_log.enroll(role="web")
 
     assert fleet_log.enroll(role="web") == 0
     assert fleet_log.types() == ["HostEnrolled"]
 
 
-def test_lets_no_second_key_take_a_host_over(fleet_log: FleetLog) -> None:
+def test_a_second_key_cannot_take_over_a_host(fleet_log: FleetLog) -> None:
     fleet_log.enroll()
 
     with pytest.raises(HostIsEnrolled):
@@ -173,7 +175,7 @@ def test_lets_no_second_key_take_a_host_over(fleet_log: FleetLog) -> None:
     assert fleet_log.host().public_key == KEY
 
 
-def test_takes_a_revoked_host_back_by_a_new_key_with_the_labels_it_had(fleet_log: FleetLog) -> None:
+def test_a_revoked_host_may_enroll_with_a_new_key_and_keeps_its_labels(fleet_log: FleetLog) -> None:
     fleet_log.enroll(role="web")
     fleet_log.leave(revoke_host, RevokeHost)
     assert fleet_log.host().status == "revoked"
@@ -187,7 +189,7 @@ def test_takes_a_revoked_host_back_by_a_new_key_with_the_labels_it_had(fleet_log
     assert differences(fleet_log.store, FOLDS) == []
 
 
-def test_never_takes_a_retired_host_back(fleet_log: FleetLog) -> None:
+def test_a_retired_host_cannot_enroll_again(fleet_log: FleetLog) -> None:
     fleet_log.enroll()
     assert fleet_log.leave(retire_host, RetireHost) == 1
     assert fleet_log.leave(retire_host, RetireHost) == 0
@@ -219,9 +221,7 @@ def test_replaces_all_labels_at_once_and_only_if_they_differ(fleet_log: FleetLog
     ],
     ids=lambda value: value.name if isinstance(value, Slice) else "",
 )
-def test_refuses_verbs_on_a_host_that_nobody_knows(
-    fleet_log: FleetLog, item: Slice, command: Any
-) -> None:
+def test_refuses_verbs_on_an_unknown_host(fleet_log: FleetLog, item: Slice, command: Any) -> None:
     with pytest.raises(HostNotFound):
         fleet_log.control.execute(item, command)
 
@@ -247,7 +247,7 @@ def test_refuses_a_malformed_enrollment(
 
 
 @pytest.mark.parametrize("said", [("", "why"), ("user_op", ""), ("user_op", "  ")])
-def test_wants_to_know_who_takes_a_host_away_and_why(
+def test_requires_an_actor_and_a_reason_to_remove_a_host(
     fleet_log: FleetLog, said: tuple[str, str]
 ) -> None:
     fleet_log.enroll()
@@ -260,7 +260,7 @@ def test_wants_to_know_who_takes_a_host_away_and_why(
             )
 
 
-def test_notes_silence_and_its_end_once_each(fleet_log: FleetLog) -> None:
+def test_records_silence_and_its_end_once_each(fleet_log: FleetLog) -> None:
     fleet_log.enroll()
     silence = NoteSilence(host_id="web-01", last_seen_at=T0)
     heard = NoteHeard(host_id="web-01")
@@ -281,7 +281,7 @@ def test_notes_silence_and_its_end_once_each(fleet_log: FleetLog) -> None:
     assert differences(fleet_log.store, FOLDS) == []
 
 
-def test_does_not_call_a_host_silent_that_was_heard_meanwhile() -> None:
+def test_does_not_mark_a_host_silent_that_reported_meanwhile() -> None:
     command = NoteSilence(host_id="web-01", last_seen_at=T0)
     later = Liveness(host_id="web-01", last_seen_at=T0 + timedelta(seconds=1))
 
@@ -291,7 +291,7 @@ def test_does_not_call_a_host_silent_that_was_heard_meanwhile() -> None:
     assert decide_silence((None, None), command, T0) == ()
 
 
-def test_steps_no_host_that_never_enrolled() -> None:
+def test_folds_nothing_for_a_host_that_never_enrolled() -> None:
     with pytest.raises(IllegalTransition):
         step_host(None, fleet_facts.HostHeard(host_id="web-01", at=T0), T0)
 
@@ -338,7 +338,7 @@ def test_names_one_channel_of_each_package_that_claims_a_host() -> None:
     assert claims(scopes, "web-01", {"role": "web"}) == ["a", "c"]
 
 
-def test_lets_a_channel_claim_only_what_no_sibling_has() -> None:
+def test_a_channel_may_claim_only_hosts_that_no_sibling_claims() -> None:
     scopes = (ChannelScope("a", "web", "zone=a"), ChannelScope("b", "web", "zone=b"))
     hosts = [host("one", zone="a"), host("two", zone="b"), host("three", zone="c")]
 
@@ -351,7 +351,7 @@ def test_lets_a_channel_claim_only_what_no_sibling_has() -> None:
 
 
 @pytest.mark.parametrize(("status", "claimed"), [("revoked", True), ("retired", False)])
-def test_keeps_the_place_of_a_host_that_may_come_back(status: str, claimed: bool) -> None:
+def test_a_revoked_host_keeps_its_channel(status: str, claimed: bool) -> None:
     scopes = (ChannelScope("a", "web", "*"),)
     rival = ChannelScope("b", "web", "*")
 
@@ -391,7 +391,7 @@ def test_follows_a_channel_whose_claim_was_edited() -> None:
     )
 
 
-def test_bounds_how_many_channels_there_are() -> None:
+def test_limits_the_number_of_channels() -> None:
     full = Fleet(tuple(ChannelScope(f"c{n}", "p", "*") for n in range(CHANNELS_MAX)))
 
     with pytest.raises(LimitExceeded):
@@ -413,7 +413,7 @@ def test_refuses_channels_that_wait_for_each_other() -> None:
 
 
 @pytest.mark.req("OP-2", engines=None, reason="a pure function")
-def test_asks_for_no_success_of_a_release_on_a_channel_of_another_package() -> None:
+def test_refuses_a_success_edge_to_a_channel_of_another_package() -> None:
     scopes = (ChannelScope("db-prod", "db", "*"),)
 
     check_edges(scopes, "prod", "web", (ChannelEdge("db-prod", EdgeRequires.IDLE),))
@@ -434,7 +434,7 @@ def bounded(**changes: Any) -> SetBudget:
     return SetBudget(**said | changes)
 
 
-def test_sets_changes_and_removes_a_budget_and_repeats_nothing(fleet_log: FleetLog) -> None:
+def test_sets_changes_and_removes_a_budget_and_a_repeat_writes_nothing(fleet_log: FleetLog) -> None:
     told = [
         len(fleet_log.control.execute(item, command).facts)
         for item, command in (
@@ -472,15 +472,17 @@ def test_refuses_a_malformed_budget(
         fleet_log.control.execute(set_budget, bounded(**change))
 
 
-def test_cannot_remove_a_budget_that_nobody_set(fleet_log: FleetLog) -> None:
+def test_cannot_remove_a_missing_budget(fleet_log: FleetLog) -> None:
     with pytest.raises(BudgetNotFound):
         fleet_log.control.execute(remove_budget, RemoveBudget(budget_id="x", operator="user_op"))
 
 
-# ── what hosts say of themselves ──────────────────────────────────────────────────────────────────
+# ── facts that hosts report about themselves ──────────────────────────────────────────────────────
 
 
-def test_facts_become_labels_beside_those_of_operators(fleet_log: FleetLog) -> None:
+def test_reported_facts_become_labels_in_addition_to_those_of_operators(
+    fleet_log: FleetLog,
+) -> None:
     fleet_log.enroll(app="web")
 
     assert fleet_log.note(arch="aarch64", os="debian") == 1
@@ -494,7 +496,7 @@ def test_facts_become_labels_beside_those_of_operators(fleet_log: FleetLog) -> N
     assert differences(fleet_log.store, FOLDS) == []
 
 
-def test_a_value_that_no_label_can_have_is_left_out(fleet_log: FleetLog) -> None:
+def test_skips_a_value_that_no_label_can_have(fleet_log: FleetLog) -> None:
     fleet_log.enroll()
 
     fleet_log.note(arch="a b", os="debian")
@@ -502,7 +504,7 @@ def test_a_value_that_no_label_can_have_is_left_out(fleet_log: FleetLog) -> None
     assert fleet_log.host().labels == {"fact/os": "debian"}
 
 
-def test_operators_cannot_set_or_remove_what_the_host_says(fleet_log: FleetLog) -> None:
+def test_operators_cannot_set_or_remove_labels_that_the_host_reports(fleet_log: FleetLog) -> None:
     fleet_log.enroll(app="web")
     fleet_log.note(arch="x86_64")
 
@@ -517,19 +519,19 @@ def test_operators_cannot_set_or_remove_what_the_host_says(fleet_log: FleetLog) 
         fleet_log.enroll("web-02", OTHER_KEY, **{"fact/arch": "aarch64"})
 
 
-def test_a_host_changes_its_own_labels_only_now_and_then(fleet_log: FleetLog) -> None:
+def test_limits_how_often_a_host_changes_its_own_labels(fleet_log: FleetLog) -> None:
     fleet_log.enroll()
     fleet_log.note(arch="x86_64", os="debian")
 
     assert fleet_log.note(arch="aarch64", os="debian") == 0
-    assert fleet_log.note(os="debian") == 1  # a key that is not allowed any more goes at once
+    assert fleet_log.note(os="debian") == 1  # a key that is no longer allowed is removed at once
     fleet_log.clock.advance(FACTS_EVERY)
     assert fleet_log.note(arch="aarch64", os="debian") == 1
 
     assert fleet_log.host().labels == {"fact/arch": "aarch64", "fact/os": "debian"}
 
 
-def test_facts_put_no_host_into_two_channels_of_a_package(fleet_log: FleetLog) -> None:
+def test_reported_facts_put_no_host_into_two_channels_of_a_package(fleet_log: FleetLog) -> None:
     fleet_log.channel("all", "app=web")
     fleet_log.channel("arm", "fact/arch=aarch64")
     fleet_log.enroll(app="web")
@@ -540,7 +542,7 @@ def test_facts_put_no_host_into_two_channels_of_a_package(fleet_log: FleetLog) -
     assert fleet_log.host().labels == {"app": "web"}
 
 
-def test_a_host_that_enrolls_again_has_yet_to_say_what_it_is(fleet_log: FleetLog) -> None:
+def test_a_host_that_enrolls_again_must_report_its_facts_again(fleet_log: FleetLog) -> None:
     fleet_log.enroll(app="web")
     fleet_log.note(arch="x86_64")
     fleet_log.leave(revoke_host, RevokeHost)
@@ -558,10 +560,10 @@ def test_a_host_that_enrolls_again_has_yet_to_say_what_it_is(fleet_log: FleetLog
     ("found", "is_old"),
     [
         *(("0.0.9", True), ("0.1.0", False), ("0.1.1rc1", False), ("1", False), ("10.2", False)),
-        *(("", False), ("mine", False), ("v2", False)),  # somebody else's
+        *(("", False), ("mine", False), ("v2", False)),  # of another rollout
     ],
 )
-def test_agents_are_too_old_by_number(
+def test_compares_agent_versions_by_number(
     found: str, is_old: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(agent_versions, "AGENT_VERSION_MIN", "0.1.0")

@@ -62,7 +62,7 @@ def builder(store: Store, folds: Folds = FOLDS) -> CommitBuilder:
 
 
 def land(store: Store, values: Sequence[Struct], folds: Folds = FOLDS) -> Receipt:
-    """One commit with these facts and all that follows from them."""
+    """Commit these facts and everything that follows from them."""
     made = builder(store, folds)
     made.add(values, T0)
     (receipt,) = store.commit(made.commit(Commit(T0)))
@@ -92,7 +92,7 @@ def store() -> MemoryStore:
 # ── order ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_puts_follow_ups_directly_behind_their_cause_depth_first(store: MemoryStore) -> None:
+def test_puts_follow_ups_directly_after_their_cause_depth_first(store: MemoryStore) -> None:
     made = builder(store)
 
     made.add([FruitPicked("elm", "ann", 45, 1), BarnClosed("south")], T0)
@@ -122,7 +122,7 @@ class Ears(Struct, frozen=True):
 
 
 def listener(name: str, *, hears: int = 1) -> Machine:
-    """A machine that says how often it heard a bell."""
+    """A machine that counts how often it received a bell."""
     return Machine(
         collection=Collection(name, Ears, writers=Writers.FOLDED, nature=Nature.DERIVED),
         number=1,
@@ -150,7 +150,7 @@ def test_steps_several_folds_of_one_fact_in_their_order() -> None:
         ]
 
 
-def test_allows_just_so_many_follow_ups_of_one_fact() -> None:
+def test_limits_the_follow_ups_of_one_fact() -> None:
     enough = world_of(listener("ears", hears=FOLLOW_UPS_MAX))
     too_many = world_of(listener("ears", hears=FOLLOW_UPS_MAX + 1))
 
@@ -164,7 +164,7 @@ def test_allows_just_so_many_follow_ups_of_one_fact() -> None:
     assert made.facts == []
 
 
-def test_ends_a_circle_of_machines_at_the_limit() -> None:
+def test_stops_a_cycle_of_machines_at_the_limit() -> None:
     echo = Machine(
         collection=Collection("echoes", Ears, writers=Writers.FOLDED, nature=Nature.DERIVED),
         number=1,
@@ -190,20 +190,20 @@ def test_stamps_a_row_with_the_last_fact_that_changed_it(store: MemoryStore) -> 
     # FruitPicked, BasketFilled ×3, CartSent
     assert (receipt.first, receipt.last) == (2, 6)
     assert stamp(store, tree_key("elm")) == (2, 1)
-    assert stamp(store, barn_key("north")) == (6, 3), "changed by all four, born with the first"
+    assert stamp(store, barn_key("north")) == (6, 3), "changed by all four, created by the first"
     assert stamp(store, errand_key("north", 1)) == (6, 6), "the intent's cause is the cart"
     assert differences(store, FOLDS) == []
 
 
-def test_keeps_births_apart_from_changes_within_one_commit(store: MemoryStore) -> None:
+def test_stamps_creation_and_change_separately_within_one_commit(store: MemoryStore) -> None:
     land(store, [TreePlanted("oak", "north"), FruitPicked("oak", "ann", 1, 1)])
     land(store, [TreeFelled("oak"), TreePlanted("oak", "south"), FruitPicked("oak", "ann", 2, 1)])
 
-    assert stamp(store, tree_key("oak")) == (6, 5), "felled and planted anew in one commit"
+    assert stamp(store, tree_key("oak")) == (6, 5), "felled and planted again in one commit"
     assert differences(store, FOLDS) == []
 
 
-def test_checks_a_row_that_a_step_left_alone(store: MemoryStore) -> None:
+def test_checks_a_row_that_a_step_did_not_change(store: MemoryStore) -> None:
     land(store, [FruitPicked("elm", "ann", 9, 1)])
     made = builder(store)
 
@@ -217,7 +217,7 @@ def test_checks_a_row_that_a_step_left_alone(store: MemoryStore) -> None:
     assert isinstance(conflict, VersionConflict)
 
 
-def test_writes_nothing_for_a_row_that_came_and_went_but_demands_its_absence() -> None:
+def test_writes_nothing_for_a_row_created_and_deleted_but_checks_its_absence() -> None:
     store = MemoryStore(SCHEMA)
     made = builder(store)
 
@@ -238,7 +238,7 @@ def test_deletes_a_row_at_the_version_that_it_had(store: MemoryStore) -> None:
     assert made.writes() == (Delete(tree_key("elm"), 1, 0),)
 
 
-def test_tells_how_rows_stand_after_the_commit(store: MemoryStore) -> None:
+def test_returns_the_rows_after_the_commit(store: MemoryStore) -> None:
     made = builder(store)
     made.add([FruitPicked("elm", "ann", 30, 1)], T0)
     (receipt,) = store.commit(made.commit(Commit(T0)))
@@ -252,7 +252,7 @@ def test_tells_how_rows_stand_after_the_commit(store: MemoryStore) -> None:
     assert errand_key("north", 1) in settled
 
 
-def test_refuses_an_intent_for_a_row_that_this_commit_made_already(store: MemoryStore) -> None:
+def test_refuses_an_intent_for_a_row_that_this_commit_already_created(store: MemoryStore) -> None:
     made = builder(store)
     made.add([CartSent("north", 1)], T0)
     before = made.commit(Commit(T0))
@@ -263,7 +263,7 @@ def test_refuses_an_intent_for_a_row_that_this_commit_made_already(store: Memory
     assert made.commit(Commit(T0)) == before
 
 
-def test_takes_a_row_that_the_slice_found_absent_as_the_place_of_an_intent(
+def test_writes_an_intent_to_a_row_that_the_slice_found_absent(
     store: MemoryStore,
 ) -> None:
     made = builder(store)
@@ -290,7 +290,7 @@ def test_an_intent_may_not_name_a_folded_row(store: MemoryStore) -> None:
 # ── all or nothing ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_refusal_deep_in_the_follow_ups_leaves_nothing_behind(store: MemoryStore) -> None:
+def test_a_refusal_deep_in_the_follow_ups_writes_nothing(store: MemoryStore) -> None:
     made = builder(store)
     made.add([FruitPicked("elm", "ann", 5, 1), BarnClosed("north")], T0)
     before = (list(made.facts), made.writes(), made.cost())
@@ -302,7 +302,7 @@ def test_a_refusal_deep_in_the_follow_ups_leaves_nothing_behind(store: MemorySto
     assert made.row(tree_key("elm")).fruit == 5
 
 
-def test_a_bug_in_a_step_leaves_nothing_behind_either(store: MemoryStore) -> None:
+def test_a_bug_in_a_step_writes_nothing_either(store: MemoryStore) -> None:
     def stumble(row: object, fact: object, now: datetime) -> object:
         raise ZeroDivisionError
 
@@ -334,7 +334,7 @@ CALLS = st.lists(st.lists(VALUE, min_size=1, max_size=4), max_size=14)
 
 @settings(max_examples=fewer(150), deadline=None)
 @given(before=CALLS, calls=CALLS)
-def test_refused_calls_might_as_well_not_have_been_made(
+def test_refused_calls_have_no_effect(
     before: list[list[Struct]], calls: list[list[Struct]]
 ) -> None:
     store = MemoryStore(SCHEMA)
@@ -373,7 +373,7 @@ def test_any_journey_can_be_replayed_to_the_same_rows_and_stamps(
                 made.add([value], T0)
         if made.facts:
             (receipt,) = store.commit(made.commit(Commit(T0)))
-            assert isinstance(receipt, Receipt | VersionConflict)  # an errand that stands already
+            assert isinstance(receipt, Receipt | VersionConflict)  # an errand that exists already
 
     assert differences(store, FOLDS) == []
 
@@ -381,7 +381,7 @@ def test_any_journey_can_be_replayed_to_the_same_rows_and_stamps(
 # ── deciding on rows, and packs ───────────────────────────────────────────────────────────────────
 
 
-def test_an_empty_decision_leaves_no_trace_but_what_it_looked_at(store: MemoryStore) -> None:
+def test_an_empty_decision_commits_only_checks_of_what_it_read(store: MemoryStore) -> None:
     made = builder(store)
 
     facts, answer = made.decide(report_pick, ReportPick("elm", "ann", 1, 0), T0)
@@ -391,7 +391,7 @@ def test_an_empty_decision_leaves_no_trace_but_what_it_looked_at(store: MemorySt
     assert made.looked == {tree_key("elm"): 1}
 
 
-def test_a_decision_sees_what_the_calls_before_it_left(store: MemoryStore) -> None:
+def test_a_decision_reads_the_results_of_earlier_calls(store: MemoryStore) -> None:
     made = builder(store)
 
     for seq in (1, 2, 3):
@@ -401,13 +401,15 @@ def test_a_decision_sees_what_the_calls_before_it_left(store: MemoryStore) -> No
     assert len(made.facts) == 3
 
 
-def test_a_full_pack_takes_no_more_and_forgets_what_did_not_fit(store: MemoryStore) -> None:
+def test_a_full_pack_accepts_no_more_calls_and_discards_what_did_not_fit(
+    store: MemoryStore,
+) -> None:
     made = CommitBuilder(FOLDS, store.get, pack_cost_max=9)
     made.decide(report_pick, ReportPick("elm", "ann", 1, 1), T0)
     before = made.commit(Commit(T0))
 
     with pytest.raises(PackFull):
-        made.decide(report_pick, ReportPick("elm", "bob", 1, 2), T0)  # a picker more: 2 more rows
+        made.decide(report_pick, ReportPick("elm", "bob", 1, 2), T0)  # one more picker: 2 more rows
 
     assert made.commit(Commit(T0)) == before
     assert made.row(tree_key("elm")).seq == 1
@@ -433,7 +435,7 @@ def test_a_report_may_cost_no_more_in_a_large_pack_than_alone() -> None:
     assert made.facts == []
 
 
-def test_says_when_a_row_that_it_was_told_of_has_moved(store: MemoryStore) -> None:
+def test_reports_that_a_row_it_was_given_has_changed(store: MemoryStore) -> None:
     made = builder(store)
     made.fetch([tree_key("elm")])
     told = CommitBuilder(FOLDS, store.get, dict(made.known))

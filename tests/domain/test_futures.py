@@ -1,4 +1,4 @@
-"""A light future is a future like any other, for whoever looks."""
+"""A light future behaves like a standard one to every caller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SECONDS_MAX = 60.0
 ROUNDS = 300
 
 
-def test_tells_its_answer_without_a_standard_future() -> None:
+def test_returns_its_answer_without_a_standard_future() -> None:
     future: LightFuture[str] = LightFuture()
     assert future.set_running_or_notify_cancel()
     future.set_result("here")
@@ -24,7 +24,7 @@ def test_tells_its_answer_without_a_standard_future() -> None:
     assert "_condition" not in vars(future)
 
 
-def test_tells_its_error() -> None:
+def test_raises_its_error() -> None:
     future: LightFuture[str] = LightFuture()
     future.set_exception(ValueError("no"))
 
@@ -33,7 +33,7 @@ def test_tells_its_error() -> None:
         future.result()
 
 
-def test_waits_no_longer_than_it_was_told() -> None:
+def test_waits_no_longer_than_its_timeout() -> None:
     future: LightFuture[str] = LightFuture()
     with pytest.raises(TimeoutError):
         future.result(timeout=0.01)
@@ -55,7 +55,7 @@ def test_calls_back_once(early: bool) -> None:
     assert told == ["here"]
 
 
-def test_is_given_up_until_it_is_under_way() -> None:
+def test_can_be_cancelled_until_it_is_running() -> None:
     waiting: LightFuture[str] = LightFuture()
     assert waiting.cancel()
     assert waiting.cancelled()
@@ -72,7 +72,7 @@ def test_is_given_up_until_it_is_under_way() -> None:
     assert under_way.result() == "here"
 
 
-def test_wakes_who_waits_for_one_that_is_cancelled_by_its_maker() -> None:
+def test_wakes_a_waiter_when_its_creator_cancels_it() -> None:
     future: LightFuture[str] = LightFuture()
     told: list[bool] = []
     future.add_done_callback(lambda done: told.append(done.done()))
@@ -83,7 +83,7 @@ def test_wakes_who_waits_for_one_that_is_cancelled_by_its_maker() -> None:
         future.result(timeout=SECONDS_MAX)
 
 
-def test_is_waited_for_among_others() -> None:
+def test_works_in_a_wait_for_several_futures() -> None:
     light: LightFuture[str] = LightFuture()
     heavy: Future[str] = Future()
     for future in (light, heavy):
@@ -92,8 +92,8 @@ def test_is_waited_for_among_others() -> None:
     assert wait([light, heavy], timeout=SECONDS_MAX).not_done == set()
 
 
-def test_answers_whoever_looks_while_it_is_resolved() -> None:
-    """The maker of the standard future and the resolver meet at every place in between."""
+def test_answers_a_caller_that_reads_while_it_is_resolved() -> None:
+    """The creation of the standard future and the resolution overlap at every possible point."""
     with ThreadPoolExecutor(2) as threads:
         for _ in range(ROUNDS):
             future: LightFuture[str] = LightFuture()

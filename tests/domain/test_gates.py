@@ -1,5 +1,5 @@
-"""The gates: each alone holds a host back and says why, their order is fixed, and one function
-explains them all.
+"""The gates: each alone holds a host back and gives its reason, their order is fixed, and one
+function explains them all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.domain.gate_inputs import (
     fleet_state,
     host,
     standing,
-    with_sight,
+    with_rollout,
     with_tally,
 )
 from tidegate.domain.access.reasons import REASON_BYTES_MAX
@@ -84,7 +84,7 @@ NAMES = (
     "host-silent",
 )
 SECOND = timedelta(seconds=1)
-WHO = "web-01"  # of wave 1, behind web-00 by an edge and a wave
+WHO = "web-01"  # of wave 1, after web-00 by an edge and a wave
 POLICY: dict[str, Any] = {
     "edges": (ChannelEdge("base", EdgeRequires.IDLE),),
     "freshness_seconds": 60,
@@ -126,7 +126,7 @@ def base(state: RolloutState | None) -> PrecedingChannel:
 
 
 def open_to(*standings: HostStanding, budget: Budget | None = None) -> FleetState:
-    """A state in which every gate has something to look at, and lets WHO through."""
+    """Build a state in which every gate has something to check, and lets WHO pass."""
     bound = budget or Budget(budget_id="all", selector="*", max_in_flight=2, in_flight=1)
     state = fleet_state(
         channel(WaveSpec(count=1), WaveSpec(), **POLICY),
@@ -135,7 +135,7 @@ def open_to(*standings: HostStanding, budget: Budget | None = None) -> FleetStat
         standings or (standing("web-00", HostState.CONVERGED),),
         {"current_wave": 1},
     )
-    return with_sight(state, pin=pin(), edges={"base": base(RolloutState.TERMINAL)})
+    return with_rollout(state, pin=pin(), edges={"base": base(RolloutState.TERMINAL)})
 
 
 def with_channel(state: FleetState, **changes: Any) -> FleetState:
@@ -145,7 +145,7 @@ def with_channel(state: FleetState, **changes: Any) -> FleetState:
 
 
 def with_base(state: FleetState, newest: RolloutState | None) -> FleetState:
-    return with_sight(state, edges={"base": base(newest)})
+    return with_rollout(state, edges={"base": base(newest)})
 
 
 def with_host(state: FleetState, **changes: Any) -> FleetState:
@@ -156,7 +156,7 @@ def with_host(state: FleetState, **changes: Any) -> FleetState:
 
 
 def with_standings(state: FleetState, *standings: HostStanding) -> FleetState:
-    return with_sight(state, standings={item.host_id: Versioned(item, 50) for item in standings})
+    return with_rollout(state, standings={item.host_id: Versioned(item, 50) for item in standings})
 
 
 def frozen(state: FleetState, **changes: Any) -> FleetState:
@@ -165,7 +165,7 @@ def frozen(state: FleetState, **changes: Any) -> FleetState:
 
 
 def windowed(state: FleetState, **changes: Any) -> FleetState:
-    """A window that was open for two hours, days ago; it covers WHO alone."""
+    """Build a window that was open for two hours, days ago. It covers WHO alone."""
     window = Window(
         window_id="nightly",
         kind=WindowKind.ALLOW,
@@ -188,14 +188,14 @@ def quarantined(state: FleetState) -> FleetState:
         host_id="web-09",
         reason="rolled back",
     )
-    return with_sight(state, quarantined=Versioned(row, 61))
+    return with_rollout(state, quarantined=Versioned(row, 61))
 
 
 def busy(state: FleetState) -> FleetState:
     return altered(state, orders={WHO: Versioned(HostOrder(WHO, "other@db.1", 1), 63)})
 
 
-# Each gate: how it is shut, what it says, and the row that it stands on.
+# Each gate: how it is closed, what it reports, and the row that it reads.
 SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | None]] = {
     "halted": (
         lambda state: with_tally(state, halted_at=T0, halted_by="web-00"),
@@ -256,12 +256,12 @@ SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | No
         GateEvidence("budgets", "all", 40),
     ),
     "probe-failures": (
-        lambda state: with_sight(state, failures=(failing("web-00", 0),)),
+        lambda state: with_rollout(state, failures=(failing("web-00", 0),)),
         "probe http fails on web-00, of wave 1",
         GateEvidence("probe_failures", f"{ROLLOUT}/web-00/http", 60),
     ),
     "freshness": (
-        lambda state: with_sight(state, pin=pin(61 * SECOND)),
+        lambda state: with_rollout(state, pin=pin(61 * SECOND)),
         (
             "the pin's evidence was observed at 2026-05-04T07:58:59Z, more than 60 s ago. "
             "Renew it: tidegate channel promote stable web.2 --refresh"
@@ -289,10 +289,10 @@ def shut(state: FleetState, host_id: str = WHO) -> list[str]:
     return [verdict.gate for verdict in judge(state, ROLLOUT, host_id) if not verdict.passed]
 
 
-# ── each alone ────────────────────────────────────────────────────────────────────────────────────
+# ── each gate alone ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_asks_in_a_fixed_order_and_lets_through_when_every_gate_is_open() -> None:
+def test_asks_in_a_fixed_order_and_passes_when_every_gate_is_open() -> None:
     verdicts = judge(open_to(), ROLLOUT, WHO)
 
     assert tuple(verdict.gate for verdict in verdicts) == NAMES
@@ -302,7 +302,7 @@ def test_asks_in_a_fixed_order_and_lets_through_when_every_gate_is_open() -> Non
 
 
 @pytest.mark.parametrize("gate", NAMES)
-def test_is_held_back_by_each_gate_alone_which_says_why_and_by_what(gate: str) -> None:
+def test_each_gate_alone_holds_a_host_back_and_reports_why(gate: str) -> None:
     close, reason, evidence = SHUT[gate]
     state = close(open_to())
 
@@ -316,8 +316,8 @@ def test_is_held_back_by_each_gate_alone_which_says_why_and_by_what(gate: str) -
 
 
 @pytest.mark.parametrize("gate", NAMES)
-def test_counts_a_host_against_the_first_gate_that_is_shut(gate: str) -> None:
-    """All gates from this one on are shut: the pass names this one, `explain` names all."""
+def test_counts_a_host_against_the_first_closed_gate(gate: str) -> None:
+    """All gates from this one on are closed: the pass names this one, `explain` names all."""
     state = open_to()
     for later in NAMES[NAMES.index(gate) :]:
         state = SHUT[later][0](state)
@@ -342,7 +342,7 @@ def test_explains_a_rollout_by_how_many_hosts_each_gate_holds(gate: str) -> None
     assert found.ready == len(names(state))
 
 
-# ── what opens them ───────────────────────────────────────────────────────────────────────────────
+# ── what opens the gates ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("state", list(RolloutState))
@@ -388,7 +388,7 @@ def test_waits_for_the_newest_rollout_of_a_channel_that_comes_first(
 def test_waits_for_a_channel_that_does_not_exist() -> None:
     missing = PrecedingChannel(None, None, None, None, "")
 
-    assert shut(with_sight(open_to(), edges={"base": missing})) == ["channel-edges"]
+    assert shut(with_rollout(open_to(), edges={"base": missing})) == ["channel-edges"]
 
 
 @pytest.mark.parametrize(
@@ -405,7 +405,7 @@ def test_waits_for_a_channel_that_does_not_exist() -> None:
         (standing("web-00", HostState.PENDING, left="skipped", attempt=0), False),
     ],
 )
-def test_waits_for_a_host_that_comes_first_until_it_is_settled_or_left(
+def test_waits_for_an_earlier_host_until_it_is_done_or_skipped(
     before: HostStanding | None, stops: bool
 ) -> None:
     state = with_standings(open_to(), *(() if before is None else (before,)))
@@ -421,12 +421,12 @@ def test_waits_for_a_host_that_comes_first_until_it_is_settled_or_left(
         ([failing("web-02", 1)], None, False),
     ],
 )
-def test_heeds_probes_of_earlier_waves_whose_hosts_still_count(
+def test_considers_probes_of_earlier_waves_whose_hosts_still_count(
     failures: list[Versioned[ProbeFailure]], left: str | None, stops: bool
 ) -> None:
     state = with_standings(open_to(), standing("web-00", HostState.CONVERGED, left=left))
 
-    found = shut(with_sight(state, failures=tuple(failures)))
+    found = shut(with_rollout(state, failures=tuple(failures)))
 
     assert found == (["probe-failures"] if stops else [])
 
@@ -440,10 +440,10 @@ def test_heeds_probes_of_earlier_waves_whose_hosts_still_count(
         (None, True),
     ],
 )
-def test_wants_a_pin_of_this_release_whose_evidence_is_fresh(
+def test_requires_a_pin_of_this_release_with_fresh_evidence(
     found: Versioned[Actual] | None, stops: bool
 ) -> None:
-    assert shut(with_sight(open_to(), pin=found)) == (["freshness"] if stops else [])
+    assert shut(with_rollout(open_to(), pin=found)) == (["freshness"] if stops else [])
 
 
 @pytest.mark.parametrize("status", ["revoked", "retired"])
@@ -454,7 +454,7 @@ def test_sends_nothing_to_a_host_that_is_not_enrolled(status: str) -> None:
     assert explain(state, ROLLOUT, WHO).answer == f"host-silent: the host is {status}"
 
 
-def test_sends_nothing_to_a_host_that_the_fleet_does_not_know() -> None:
+def test_sends_nothing_to_an_unknown_host() -> None:
     assert shut(altered(open_to(), hosts={})) == ["host-silent"]
 
 
@@ -483,7 +483,7 @@ def test_sends_a_wave_only_when_the_cursor_has_reached_it() -> None:
         (HostState.PENDING, True),
     ],
 )
-def test_waits_again_for_a_wave_behind_the_cursor_that_is_not_settled_any_more(
+def test_waits_again_for_an_earlier_wave_that_is_no_longer_done(
     state: HostState, waits: bool
 ) -> None:
     where = channel(WaveSpec(count=2), WaveSpec(count=1), WaveSpec())
@@ -498,7 +498,7 @@ def test_waits_again_for_a_wave_behind_the_cursor_that_is_not_settled_any_more(
     assert shut(found, "web-01") == []
 
 
-def test_tells_a_host_that_no_wave_takes_from_one_that_must_wait() -> None:
+def test_distinguishes_a_host_in_no_wave_from_one_that_must_wait() -> None:
     state = fleet_state(channel(WaveSpec(count=1)), fleet(2))
 
     assert shut(state, "web-01") == [UNSTAGED]
@@ -538,7 +538,7 @@ def test_orders_a_host_once_per_attempt(
         assert said in explain(state, ROLLOUT, "web-00").answer
 
 
-def test_says_in_an_order_all_that_its_reservation_needs() -> None:
+def test_an_order_contains_all_that_its_reservation_needs() -> None:
     budget = Budget(budget_id="all", selector="*", max_in_flight_pct=50)
     state = fleet_state(channel(WaveSpec(soak_seconds=9)), fleet(2), (budget,))
 
@@ -551,7 +551,7 @@ def test_says_in_an_order_all_that_its_reservation_needs() -> None:
     assert (order.attempt, order.late) == (1, False)
 
 
-def test_hands_out_no_more_than_it_is_asked_for_and_the_rest_next_time() -> None:
+def test_hands_out_no_more_than_requested_and_the_rest_next_time() -> None:
     state = fleet_state(channel(), fleet(5))
 
     first = survey(state, ROLLOUT, orders_max=2)
@@ -575,7 +575,7 @@ def test_remembers_between_passes_of_one_tick_what_it_handed_out() -> None:
     ]
 
 
-def test_knows_only_rollouts_that_were_loaded() -> None:
+def test_considers_only_rollouts_that_were_loaded() -> None:
     for ask in (
         lambda: survey(open_to(), "stable@web.9"),
         lambda: judge(open_to(), "stable@web.9", WHO),
@@ -618,7 +618,7 @@ def test_reads_its_view_of_a_host_from_the_stored_bytes_of_larger_rows() -> None
     assert set(HostPresence.__struct_fields__) <= set(Host.__struct_fields__)
 
 
-def test_answers_for_a_rollout_that_nobody_waits_in_and_for_one_that_goes_on() -> None:
+def test_explains_rollouts_with_and_without_waiting_hosts() -> None:
     state = fleet_state(channel(), fleet(2))
     done = with_standings(state, *(standing(f"web-0{n}", HostState.CONVERGED) for n in (0, 1)))
 
@@ -660,10 +660,10 @@ def joined(state: FleetState, *budgets: Budget) -> FleetState:
     everybody = [*fleet(3), host("new"), host("gone", "retired")]
     sight = state.rollouts[ROLLOUT]
     found = latecomers(sight, state.channels["stable"].row, everybody, budgets)
-    return with_sight(state, latecomers=found)
+    return with_rollout(state, latecomers=found)
 
 
-def test_finds_who_came_after_the_plan_or_was_skipped_but_not_who_no_wave_took() -> None:
+def test_finds_late_and_skipped_hosts_but_not_those_in_no_wave() -> None:
     budget = Budget(budget_id="b", selector="host=new", max_in_flight=1)
     state = joined(finished(), budget, replace(budget, budget_id="gone", removed=True))
 
@@ -691,7 +691,7 @@ def test_sends_late_hosts_the_finished_release_apart_from_the_plan() -> None:
     ],
     ids=["a failure that was allowed for", "waived", "late already"],
 )
-def test_does_not_try_again_by_itself_what_failed_was_waived_or_is_late_already(
+def test_does_not_retry_failed_waived_or_already_late_hosts_by_itself(
     known: HostStanding,
 ) -> None:
     state = with_standings(finished(), standing("web-00", HostState.CONVERGED), known)
@@ -724,12 +724,12 @@ def test_does_not_try_again_by_itself_what_failed_was_waived_or_is_late_already(
         "quarantined",
     ],
 )
-def test_sends_late_hosts_nothing_else(state: FleetState) -> None:
+def test_sends_late_hosts_no_other_release(state: FleetState) -> None:
     assert [order for order in next_dispatches(state, ROLLOUT) if order.late] == []
 
 
 @pytest.mark.req("OP-9", engines=None, reason="a pure function")
-def test_sends_a_release_that_nobody_ran_to_one_late_host_at_a_time() -> None:
+def test_sends_a_release_that_no_host_ran_to_one_late_host_at_a_time() -> None:
     state = with_channel(
         joined(finished(outcome=Outcome.EMPTY)), ladder=(), newest_rollout_id=ROLLOUT
     )
@@ -745,7 +745,7 @@ def test_sends_a_release_that_nobody_ran_to_one_late_host_at_a_time() -> None:
     assert sent(Failed=1) == []
 
 
-# ── hosts that nobody waits for ───────────────────────────────────────────────────────────────────
+# ── hosts that are not waited for ─────────────────────────────────────────────────────────────────
 
 GRACE = 60
 
@@ -800,7 +800,7 @@ def skipped(state: FleetState) -> list[tuple[str, HostState | None]]:
         (with_tally(silent_state(), state=RolloutState.SUPERSEDED), []),
     ],
 )
-def test_gives_up_waiting_for_hosts_that_are_silent_or_gone(
+def test_stops_waiting_for_silent_or_removed_hosts(
     state: FleetState, expected: list[tuple[str, HostState | None]]
 ) -> None:
     assert skipped(state) == expected
@@ -837,7 +837,7 @@ def test_d03_sends_nothing_more_once_a_host_failed(changes: dict[str, Any]) -> N
 
 
 @pytest.mark.req("RO-10", engines=None, reason="the gate; rows are proved on engines")
-def test_d04_cannot_be_asked_without_saying_what_is_quarantined() -> None:
+def test_d04_cannot_be_called_without_the_quarantines() -> None:
     """D4: the quarantine set is never loaded, so that its gate is inert."""
     state = fleet_state(channel(), fleet(3))
     sight = state.rollouts[ROLLOUT]
@@ -849,7 +849,7 @@ def test_d04_cannot_be_asked_without_saying_what_is_quarantined() -> None:
         type(sight)(**loaded)
 
 
-def test_d16_says_what_a_gate_does_only_when_it_changes() -> None:
+def test_d16_reports_what_a_gate_does_only_when_it_changes() -> None:
     """D16: gate decisions are logged every tick, so the log grows without bound."""
     state = fleet_state(channel(WaveSpec(count=2), WaveSpec()), fleet(5))
     stopped = frozen(state)
@@ -870,7 +870,7 @@ def test_d16_says_what_a_gate_does_only_when_it_changes() -> None:
     ]
 
 
-def test_cuts_a_reason_to_what_the_log_takes() -> None:
+def test_cuts_a_reason_to_the_limit_of_the_log() -> None:
     long = BlockedHosts(
         gate="channel-edges", host_id="h1", reason="probe http: " + "ü" * 2_000, hosts=1
     )
@@ -885,7 +885,7 @@ def test_cuts_a_reason_to_what_the_log_takes() -> None:
 # ── windows ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_tells_how_many_hosts_a_window_holds_and_when_it_opens() -> None:
+def test_reports_how_many_hosts_a_window_holds_and_when_it_opens() -> None:
     where = channel()
     berlin = [host("a", tz="Europe/Berlin"), host("b", tz="Europe/Berlin")]
     tokyo = [host("c", tz="Asia/Tokyo")]
@@ -925,7 +925,7 @@ def test_counts_hosts_that_may_not_use_their_order_outside_of_their_window() -> 
     assert "may not use it now" in explain(state, ROLLOUT, "web-01").answer
 
 
-def test_a_host_under_way_is_outside_of_no_window() -> None:
+def test_a_host_that_is_already_switching_does_not_count_as_outside_its_window() -> None:
     going = [
         standing("web-00", HostState.ACTIVATING, busy=True, dispatched_at=T0),
         standing("web-01", HostState.SOAKING, busy=True, dispatched_at=T0),
@@ -936,8 +936,8 @@ def test_a_host_under_way_is_outside_of_no_window() -> None:
     assert survey(state, ROLLOUT).held == ()
 
 
-def test_must_fit_asks_for_the_time_of_activation_and_soak() -> None:
-    """Window 07:00 to 09:00, and it is 08:00: 60 minutes are left."""
+def test_must_fit_requires_the_time_of_activation_and_soak() -> None:
+    """The window is 07:00 to 09:00, and it is 08:00: 60 minutes are left."""
     nightly = {"hosts": "*", "start": "2026-05-01T07:00", "rule": "FREQ=DAILY"}
 
     def of(soak: int, **policy: Any) -> FleetState:

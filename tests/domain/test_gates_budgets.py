@@ -1,4 +1,4 @@
-"""Budgets: whatever is reserved and freed, by however many dispatchers, no bound is passed."""
+"""Budgets: no bound is exceeded, whatever is reserved and freed, by any number of dispatchers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,15 @@ from hypothesis import given, strategies as st
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tests.domain.gate_inputs import ROLLOUT, T0, channel, fleet, fleet_state, standing, with_sight
+from tests.domain.gate_inputs import (
+    ROLLOUT,
+    T0,
+    channel,
+    fleet,
+    fleet_state,
+    standing,
+    with_rollout,
+)
 from tests.domain.sample_control import SampleControl
 from tidegate.domain.channels import facts as channel_facts
 from tidegate.domain.channels.facts import WaveSpec
@@ -39,7 +47,7 @@ from tidegate.kernel.vocabulary import Vocabulary
 
 
 class Say(Struct, frozen=True, kw_only=True):
-    """Facts that the hosts' own slices would decide."""
+    """Writes facts that the hosts' own slices would decide."""
 
     reserved: tuple[DispatchReserved, ...] = ()
     changed: tuple[HostStateChanged, ...] = ()
@@ -108,8 +116,8 @@ def freeing(
     )
 
 
-class Yard(SampleControl):
-    """Budgets on a store in memory."""
+class BudgetLog(SampleControl):
+    """Budgets on a memory store."""
 
     def __init__(self, **bounds: Any) -> None:
         super().__init__(MemoryStore(SCHEMA), FOLDS)
@@ -132,8 +140,8 @@ class Yard(SampleControl):
 # ── one slot at a time ────────────────────────────────────────────────────────────────────────────
 
 
-def test_takes_a_slot_with_an_order_and_frees_it_when_the_host_is_through() -> None:
-    yard = Yard(max_in_flight=1)
+def test_takes_a_slot_with_an_order_and_frees_it_when_the_host_is_done() -> None:
+    yard = BudgetLog(max_in_flight=1)
     slot = BudgetSlot("all", 1)
 
     yard.say(taking("web-00", slot))
@@ -146,8 +154,8 @@ def test_takes_a_slot_with_an_order_and_frees_it_when_the_host_is_through() -> N
     assert differences(yard.store, FOLDS) == []
 
 
-def test_lets_one_of_two_dispatchers_that_saw_the_same_last_slot_have_it() -> None:
-    yard = Yard(max_in_flight=1)
+def test_one_of_two_dispatchers_that_read_the_same_last_slot_gets_it() -> None:
+    yard = BudgetLog(max_in_flight=1)
     slot = BudgetSlot("all", 1)
     rival = yard.rival()
     yard.committer.before.append(
@@ -161,7 +169,7 @@ def test_lets_one_of_two_dispatchers_that_saw_the_same_last_slot_have_it() -> No
 
 
 def test_refuses_the_whole_order_when_one_of_its_budgets_is_full() -> None:
-    yard = Yard(max_in_flight=5)
+    yard = BudgetLog(max_in_flight=5)
     zone = SetBudget(budget_id="zone", selector="*", operator="user_op", max_in_flight=1)
     yard.control.execute(set_budget, zone)
 
@@ -173,8 +181,8 @@ def test_refuses_the_whole_order_when_one_of_its_budgets_is_full() -> None:
     assert (yard.budget("all").in_flight, yard.budget("zone").in_flight) == (1, 1)
 
 
-def test_tightens_at_once_loosens_with_the_next_plan_and_bounds_nothing_once_removed() -> None:
-    yard = Yard(max_in_flight=2)
+def test_a_stricter_budget_applies_at_once_and_a_looser_one_with_the_next_plan() -> None:
+    yard = BudgetLog(max_in_flight=2)
     frozen = BudgetSlot("all", 2)
     bounds: dict[str, Any] = {"budget_id": "all", "selector": "*", "operator": "user_op"}
     yard.say(taking("web-00", frozen))
@@ -198,7 +206,7 @@ def test_stops_at_a_slot_that_is_freed_twice() -> None:
         step_budget(Budget(budget_id="all"), freeing("web-00", "all"), T0)
 
 
-def test_leaves_budgets_alone_when_a_host_moves_on_without_freeing() -> None:
+def test_does_not_change_budgets_when_a_host_advances_without_freeing() -> None:
     assert budget_ids(freeing("web-00")) == ()
 
 
@@ -224,7 +232,7 @@ STEPS = st.lists(
 
 
 class World:
-    """Two rollouts under two budgets. Each has a dispatcher, who may look at old rows."""
+    """Two rollouts under two budgets. Each has a dispatcher, which may use outdated rows."""
 
     def __init__(self, all_: dict[str, Any], some: dict[str, Any]) -> None:
         self.rows = {
@@ -237,19 +245,19 @@ class World:
         self.seen = {True: self.look(True), False: self.look(False)}
 
     def look(self, first: bool) -> FleetState:
-        """What this dispatcher would read now."""
+        """Return what this dispatcher would read now."""
         standings = {
             host: Versioned(standing(host, HostState.SOAKING, busy=True), 50)
             for mine, host in self.outstanding
             if mine is first
         }
-        state = with_sight(self.state, standings=standings)
+        state = with_rollout(self.state, standings=standings)
         return altered(state, budgets={id: Versioned(row, 40) for id, row in self.rows.items()})
 
     def dispatch(self, first: bool, orders_max: int) -> None:
         for order in next_dispatches(self.seen[first], ROLLOUT, orders_max=orders_max):
             if (first, order.host_id) in self.outstanding:
-                continue  # its record says so in the commit
+                continue  # its record shows it in the commit
             try:
                 self.step(reserved(order))
             except BudgetExhausted:
@@ -265,7 +273,7 @@ class World:
                 del self.outstanding[mine, host]
 
     def step(self, fact: DispatchReserved | HostStateChanged) -> None:
-        """All rows or none, as in a commit."""
+        """Write all rows or none, as in a commit."""
         self.rows |= {id: step_budget(self.rows[id], fact, T0) for id in budget_ids(fact)}
 
     def taken(self, budget_id: str) -> int:
@@ -277,7 +285,7 @@ class World:
 
 
 @given(bounds(), bounds(), STEPS)
-def test_never_passes_a_bound_whatever_is_reserved_freed_and_seen_too_late(
+def test_never_exceeds_a_bound_with_any_reservations_releases_and_stale_reads(
     all_: dict[str, Any], some: dict[str, Any], steps: list[tuple[str, bool, int]]
 ) -> None:
     world = World(all_, some)
@@ -302,8 +310,10 @@ def test_never_passes_a_bound_whatever_is_reserved_freed_and_seen_too_late(
 
 
 @given(bounds(), bounds())
-def test_uses_every_slot_that_it_may(all_: dict[str, Any], some: dict[str, Any]) -> None:
-    """A pass on fresh rows is refused nothing, and leaves a host waiting only at a full budget."""
+def test_uses_every_free_slot(all_: dict[str, Any], some: dict[str, Any]) -> None:
+    """With current rows, a pass is refused nothing and leaves a host waiting only at a full
+    budget.
+    """
     world = World(all_, some)
 
     found = survey(world.look(True), ROLLOUT)
@@ -357,7 +367,7 @@ def test_d09_counts_orders_that_are_queued_and_not_acknowledged_across_passes() 
         for order in first
     }
     next_tick = altered(
-        with_sight(state, standings=pending), budgets={"all": Versioned(budget, 41)}
+        with_rollout(state, standings=pending), budgets={"all": Versioned(budget, 41)}
     )
 
     assert len(first) == 2
@@ -368,14 +378,14 @@ def test_d09_counts_orders_that_are_queued_and_not_acknowledged_across_passes() 
 
 
 def test_d09_frees_its_slot_for_the_next_host_so_pending_orders_cannot_dead_lock() -> None:
-    """A host counts from its order on, once, and only while its own order stands."""
+    """A host counts from its order on, once, and only while its own order exists."""
     budget = Budget(budget_id="all", selector="*", max_in_flight=1)
     state = fleet_state(channel(), fleet(3), (budget,))
     done: dict[str, Versioned[Any]] = {}
 
     for _ in range(3):
         looked = altered(
-            with_sight(state, standings=dict(done)), budgets={"all": Versioned(budget, 41)}
+            with_rollout(state, standings=dict(done)), budgets={"all": Versioned(budget, 41)}
         )
         (order,) = next_dispatches(looked, ROLLOUT)
         budget = step_budget(budget, reserved(order), T0)

@@ -1,4 +1,4 @@
-"""Group commit: many callers, one writer, one flush; each future its own answer."""
+"""Group commit: many callers, one writer, one flush; each future gets its own answer."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ HURRY = 0.05
 
 
 class Stalling(MemoryStore):
-    """A store whose flushes are counted, can be held up, and can fail as a whole."""
+    """A store that counts its flushes, and whose flushes can be blocked or fail."""
 
     def __init__(self) -> None:
         super().__init__(SCHEMA)
@@ -50,7 +50,7 @@ class Stalling(MemoryStore):
         return super().commit(*commits)
 
     def hold(self, writer: GroupCommit) -> Future[Receipt]:
-        """Until the gate opens the writer is busy with this commit, and all others wait."""
+        """Keep the writer busy with this commit until the gate opens, while all others wait."""
         self.gate.clear()
         self.entered.clear()
         holding = writer.submit(errand("holding"))
@@ -75,7 +75,7 @@ def writer(store: Stalling) -> Iterator[GroupCommit]:
         store.gate.set()
 
 
-def test_answers_in_order_each_with_its_own(store: Stalling, writer: GroupCommit) -> None:
+def test_answers_each_commit_in_order(store: Stalling, writer: GroupCommit) -> None:
     store.hold(writer)
     futures = [writer.submit(errand(id)) for id in ("a", "b", "a", "c", "b", "d")]
     futures.append(writer.submit(Commit(T0, writes=(Put(errand_key("", 0), b"", -1),))))
@@ -137,7 +137,7 @@ def test_really_forms_groups_under_sixteen_threads(tmp_path: Path) -> None:
     assert len(flushes) <= threads * each / 3, "a flush serves several callers"
 
 
-def test_bounds_a_group_by_number_and_by_bytes(
+def test_limits_a_group_by_number_and_by_bytes(
     store: Stalling, writer: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store.hold(writer)
@@ -154,7 +154,7 @@ def test_bounds_a_group_by_number_and_by_bytes(
     assert store.groups[4:] == [3, 3], "rows count, too"
 
 
-def test_an_error_of_the_store_reaches_all_that_wait_and_the_writer_survives(
+def test_an_error_of_the_store_reaches_all_waiters_and_the_writer_survives(
     store: Stalling, writer: GroupCommit
 ) -> None:
     store.hold(writer)
@@ -169,7 +169,7 @@ def test_an_error_of_the_store_reaches_all_that_wait_and_the_writer_survives(
     assert writer.submit(errand("a")).result(WAIT).first == 1
 
 
-def test_a_store_that_answers_too_few_is_found_out(
+def test_detects_a_store_that_returns_too_few_answers(
     store: Stalling, writer: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(store, "commit", lambda *commits: ())
@@ -181,12 +181,12 @@ def test_a_store_that_answers_too_few_is_found_out(
     assert writer.submit(errand("a")).result(WAIT).first == 1
 
 
-def test_whoever_gives_up_waiting_is_dropped_and_the_writer_survives(
+def test_a_cancelled_waiter_is_dropped_and_the_writer_survives(
     store: Stalling, writer: GroupCommit
 ) -> None:
     holding = store.hold(writer)
     first, second = writer.submit(errand("a")), writer.submit(errand("b"))
-    assert not holding.cancel(), "it is on its way"
+    assert not holding.cancel(), "it is being committed"
     assert first.cancel()
     store.gate.set()
 
@@ -196,7 +196,7 @@ def test_whoever_gives_up_waiting_is_dropped_and_the_writer_survives(
     assert store.get(errand_key("a", 0)) == (None,)
 
 
-def test_a_group_of_which_everybody_gave_up_is_nothing(
+def test_a_group_whose_waiters_all_cancelled_is_not_committed(
     store: Stalling, writer: GroupCommit
 ) -> None:
     store.hold(writer)
@@ -206,7 +206,7 @@ def test_a_group_of_which_everybody_gave_up_is_nothing(
     assert writer.submit(errand("b")).result(WAIT).first == 2
 
 
-def test_takes_no_more_than_it_may_keep_waiting(
+def test_refuses_more_commits_than_its_queue_holds(
     store: Stalling, writer: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_module, "WAITING_MAX", 3)
@@ -221,7 +221,7 @@ def test_takes_no_more_than_it_may_keep_waiting(
     assert writer.submit(errand("d")).result(WAIT).first == 5
 
 
-def test_finishes_what_waits_when_it_is_closed(store: Stalling) -> None:
+def test_finishes_waiting_commits_when_it_is_closed(store: Stalling) -> None:
     writer = GroupCommit(store)
     holding = store.hold(writer)
     futures = [writer.submit(errand(str(number))) for number in range(GROUP_MAX + 5)]
@@ -238,8 +238,8 @@ def test_finishes_what_waits_when_it_is_closed(store: Stalling) -> None:
     writer.close()
 
 
-def test_a_commit_beside_the_closing_is_refused_or_answered(store: Stalling) -> None:
-    """None may come to stand behind the end of the queue, where nobody would look at it."""
+def test_a_commit_during_the_close_is_refused_or_answered(store: Stalling) -> None:
+    """No commit may be queued after the end of the queue, where nothing would process it."""
     for turn in range(40):
         assert all(future.done() for future in submitted_beside_a_close(store, turn))
 
@@ -267,7 +267,7 @@ def submitted_beside_a_close(store: Stalling, turn: int) -> list[Future[Receipt]
     return submitted
 
 
-def test_a_callback_is_served_without_anybody_waiting(writer: GroupCommit) -> None:
+def test_a_callback_runs_without_a_waiter(writer: GroupCommit) -> None:
     told = Event()
 
     writer.submit(errand("a")).add_done_callback(lambda _: told.set())
@@ -300,10 +300,10 @@ def test_two_threads_may_wait_for_one_commit(store: Stalling, writer: GroupCommi
         assert answers[0].result(WAIT) == answers[1].result(WAIT)
 
 
-def test_each_who_waits_is_woken_by_another_whoever_stands_between(
+def test_each_waiter_is_woken_although_others_wait_too(
     store: Stalling, writer: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_module, "RECHECK_SECONDS", 10 * WAIT)  # nobody wakes by himself
+    monkeypatch.setattr(group_module, "RECHECK_SECONDS", 10 * WAIT)  # no waiter wakes by itself
     for turn in range(20):
         store.hold(writer)
         futures = [writer.submit(errand(f"{turn}-{number}")) for number in range(24)]
@@ -340,9 +340,7 @@ def test_clients_without_a_pause_are_all_served(
     assert store.groups[:2] == [1, 16], "all that waited shared a flush"
 
 
-def test_a_time_limit_holds_while_somebody_else_writes(
-    store: Stalling, writer: GroupCommit
-) -> None:
+def test_a_timeout_holds_while_another_thread_writes(store: Stalling, writer: GroupCommit) -> None:
     store.hold(writer)
     pending = writer.submit(errand("a"))
 
@@ -353,16 +351,16 @@ def test_a_time_limit_holds_while_somebody_else_writes(
     assert pending.result(WAIT).first > 0
 
 
-def test_whoever_waited_beside_an_interrupted_writer_hears_that_the_outcome_is_unknown(
+def test_waiters_of_an_interrupted_writer_get_an_unknown_outcome(
     store: Stalling, writer: GroupCommit, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(group_module, "PATIENCE_SECONDS", WAIT)  # so that we lead
+    monkeypatch.setattr(group_module, "PATIENCE_SECONDS", WAIT)  # so that this thread leads
     first, second = writer.submit(errand("a")), writer.submit(errand("b"))
     store.error = KeyboardInterrupt()
 
     with pytest.raises(KeyboardInterrupt):
         first.result()
-    Timer(HURRY, writer.hurry).start()  # while we wait: the thread's patience is long here
+    Timer(HURRY, writer.hurry).start()  # set while we wait: the thread waits long here
     with pytest.raises(OutcomeUnknown):
         second.result()
     store.error = None

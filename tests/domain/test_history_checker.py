@@ -1,4 +1,4 @@
-"""The history checker finds every kind of planted anomaly, and nothing in clean histories."""
+"""The history checker finds every kind of planted anomaly, and none in clean histories."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ SINCE_EVER = -1.0
 
 @cache
 def clean(seed: int) -> History:
-    """What clients write down who take turns on the oracle: stale boundaries conflict there too."""
+    """Return the history of clients that take turns on the oracle: stale boundaries conflict there
+    too.
+    """
     store = MemoryStore(SCHEMA)
     dice = random.Random(seed)
     clients = [
@@ -55,18 +57,18 @@ def found(history: History) -> set[Rule]:
     return {anomaly.rule for anomaly in anomalies(history, SCHEMA.vocabulary)}
 
 
-# ── planting ──────────────────────────────────────────────────────────────────────────────────────
+# ── planted anomalies ─────────────────────────────────────────────────────────────────────────────
 
 
 class Planter:
-    """One clean history and a seeded hand that spoils it."""
+    """One clean history, and seeded random changes that spoil it."""
 
     def __init__(self, seed: int) -> None:
         self.history = clean(seed)
         self.dice = random.Random(seed)
 
     def attempt(self, wanted: Callable[[Attempt, Landed], bool]) -> tuple[Attempt, Landed]:
-        """Some commit that landed and is like this."""
+        """Return some commit that succeeded and matches."""
         return self.dice.choice(
             [
                 (attempt, attempt.outcome)
@@ -78,7 +80,7 @@ class Planter:
         )
 
     def reading(self, events_min: int) -> Reading:
-        """Some read that returned so much."""
+        """Return some read that returned this much."""
         return self.dice.choice(
             [each for each in self.history.readings if len(each.positions) >= events_min]
         )
@@ -99,7 +101,7 @@ class Planter:
 
     @property
     def beyond(self) -> int:
-        """A position that nobody has."""
+        """Return a position that does not exist."""
         return self.history.log[-1].position + 100
 
     # ── one way to spoil a history for each rule ──
@@ -239,7 +241,7 @@ class Planter:
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("rule", Rule, ids=lambda rule: rule.name.lower())
-def test_finds_what_was_planted(rule: Rule, seed: int) -> None:
+def test_finds_every_planted_anomaly(rule: Rule, seed: int) -> None:
     plant = getattr(Planter(seed), rule.name.lower())
 
     assert rule in found(plant())
@@ -255,7 +257,7 @@ def test_finds_nothing_in_a_clean_history(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_takes_an_unknown_outcome_as_present_or_absent(seed: int) -> None:
+def test_accepts_an_unknown_outcome_as_present_or_absent(seed: int) -> None:
     history = clean(seed)
     doubted = tuple(
         replace(attempt, outcome=Unknown()) if not attempt.rows and place % 3 == 0 else attempt
@@ -265,8 +267,8 @@ def test_takes_an_unknown_outcome_as_present_or_absent(seed: int) -> None:
     assert anomalies(replace(history, attempts=doubted), SCHEMA.vocabulary) == []
 
 
-def test_allows_a_late_arrival_only_where_there_is_no_one_order() -> None:
-    """DynamoDB: of two unrelated commits the one with the lower number may show later."""
+def test_allows_a_late_arrival_only_without_a_total_order() -> None:
+    """DynamoDB: of two unrelated commits, the one with the lower number may appear later."""
     names = (
         'Opened {"order_id":"1:1#"}',
         'Placed {"order_id":"1","customer_id":"C","product_ids":[]}',

@@ -143,7 +143,7 @@ def lives_in(state: HostState) -> list[HostLife]:
 
 
 def outcomes(state: HostState, struct: type[Any]) -> list[HostState | TidegateError]:
-    """What becomes of every well-formed event of the type on every life in the state."""
+    """Return the results of every valid event of the type on every host in the state."""
     found: list[HostState | TidegateError] = []
     for life in lives_in(state):
         now = life.record.due_at or life.now
@@ -229,7 +229,7 @@ def test_orders_a_host() -> None:
     assert life.effects == [QueueDispatch(HOST, ROLLOUT, 1)]
 
 
-def test_never_begins_anew_by_the_same_attempt() -> None:
+def test_the_same_attempt_never_restarts_a_host() -> None:
     for make in LIVES.values():
         life = make()
         known = life.record
@@ -241,7 +241,7 @@ def test_never_begins_anew_by_the_same_attempt() -> None:
 
 
 @pytest.mark.parametrize("name", ["failed for good", "failed, and not back in time", "reverted"])
-def test_begins_anew_by_a_later_attempt_and_counts_reports_on(name: str) -> None:
+def test_a_later_attempt_restarts_a_host_and_continues_its_report_numbers(name: str) -> None:
     life = LIVES[name]().wait(5)
     before = life.record
 
@@ -255,24 +255,24 @@ def test_begins_anew_by_a_later_attempt_and_counts_reports_on(name: str) -> None
     ]
 
 
-def test_begins_anew_only_when_the_host_is_back() -> None:
+def test_restarts_a_host_only_when_it_has_rolled_back() -> None:
     life = HostLife().failed()
 
     with pytest.raises(HostBusy):
         life.ordered(attempt=2)
-    with pytest.raises(HostBusy):  # its slots are free, but it goes back too
+    with pytest.raises(HostBusy):  # its slots are free, but it rolls back too
         deferred().silent().ordered(attempt=2)
 
     assert life.say(RollbackComplete, reverted_to_closure=OLD).ordered(attempt=2).record.busy
 
 
 @pytest.mark.parametrize("name", ["converged", "deferred"])
-def test_does_not_begin_anew_what_is_settled(name: str) -> None:
+def test_does_not_restart_a_host_that_is_done(name: str) -> None:
     with pytest.raises(IllegalTransition):
         LIVES[name]().ordered(attempt=2)
 
 
-def test_takes_a_host_that_left_back_as_a_late_one() -> None:
+def test_a_skipped_host_may_return_as_a_late_one() -> None:
     life = LIVES["deferred, and left"]().ordered(attempt=2)
 
     assert (life.record.state, life.record.late, life.record.left) == (
@@ -294,7 +294,7 @@ def test_cancels_an_order_and_frees_its_slots() -> None:
 
 
 @pytest.mark.parametrize("struct", [DispatchAck, DispatchReject, DispatchCancelled])
-def test_lets_nobody_take_an_order_that_was_taken_back(struct: type[Any]) -> None:
+def test_a_cancelled_order_cannot_be_acknowledged(struct: type[Any]) -> None:
     for name in ("cancelled", "skipped before an order"):
         record = LIVES[name]().record
         (event,) = examples(record, struct, T0)
@@ -356,7 +356,7 @@ def test_refuses_times_of_the_future_and_keeps_others_as_they_were_sent() -> Non
 # ── activation ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_switches_once_the_order_is_acknowledged() -> None:
+def test_switches_after_the_order_is_acknowledged() -> None:
     life = HostLife().acknowledged()
 
     assert life.record.current_closure_at_dispatch == OLD
@@ -366,7 +366,7 @@ def test_switches_once_the_order_is_acknowledged() -> None:
     ]
 
 
-def test_refuses_another_closure_than_the_ordered_one() -> None:
+def test_refuses_another_artifact_than_the_ordered_one() -> None:
     ordered = HostLife().ordered()
     with pytest.raises(WrongClosure) as refused:
         ordered.say(DispatchAck, target_closure="sha256:x", current_closure_at_dispatch=OLD)
@@ -382,7 +382,7 @@ def test_refuses_another_closure_than_the_ordered_one() -> None:
             life.say(struct, **{member: "sha256:x"})
 
 
-def test_takes_no_exit_code_but_zero_for_a_success() -> None:
+def test_only_exit_code_zero_is_a_success() -> None:
     with pytest.raises(HostInvariant):
         HostLife().acknowledged().say(
             ActivationCompleted, observed_current_closure=NEW, exit_code=1
@@ -391,7 +391,7 @@ def test_takes_no_exit_code_but_zero_for_a_success() -> None:
         HostLife().failed().say(RollbackComplete, reverted_to_closure=OLD, exit_code=1)
 
 
-def test_soaks_a_deferred_host_from_its_reboot_on() -> None:
+def test_the_soak_of_a_deferred_host_begins_at_its_reboot() -> None:
     life = deferred()
     life.policy = life.record.policy
     assert (life.record.busy, life.record.soak_due_at) == (False, None)
@@ -402,7 +402,7 @@ def test_soaks_a_deferred_host_from_its_reboot_on() -> None:
     assert life.record.activation_completed_at == T0 + seconds(86_400)
 
 
-def test_hears_the_agent_s_own_words_after_an_assumed_activation() -> None:
+def test_accepts_the_agents_report_after_an_assumed_activation() -> None:
     life = assumed().wait(10)
     assert life.record.last_event_seq == 1  # an assumption takes no number of the agent's
 
@@ -416,7 +416,7 @@ def test_hears_the_agent_s_own_words_after_an_assumed_activation() -> None:
         life.say(ActivationCompleted, observed_current_closure=NEW)
 
 
-def test_hears_no_activation_once_its_probes_are_declared() -> None:
+def test_refuses_an_activation_once_its_probes_are_declared() -> None:
     life = assumed().say(ProbeTopologyDeclared, probes=(HTTP,))
 
     for struct in (ActivationStarted, ActivationCompleted, ActivationFailed, ActivationDeferred):
@@ -449,7 +449,7 @@ def test_converges_after_the_soak_with_every_enforced_probe_passing() -> None:
 
 
 @pytest.mark.req("RO-12", **PURE)
-def test_says_everything_that_convergence_still_misses() -> None:
+def test_lists_everything_that_convergence_still_lacks() -> None:
     life = HostLife(soak_seconds=9).soaking(HTTP, replace(HTTP, probe_name="tcp")).probe(FAIL)
 
     with pytest.raises(EarlyConvergence) as early:
@@ -463,7 +463,7 @@ def test_says_everything_that_convergence_still_misses() -> None:
     )
 
 
-def test_converges_without_probes_once_it_said_that_there_are_none() -> None:
+def test_converges_without_probes_once_it_declared_none() -> None:
     life = HostLife().soaking()
     with pytest.raises(EarlyConvergence):
         life.say(Converged, current_closure=NEW)
@@ -482,7 +482,7 @@ def test_converges_without_probes_once_it_said_that_there_are_none() -> None:
         ("disk", ENFORCE, "is declared as observe, not enforce"),
     ],
 )
-def test_hears_only_declared_probes(name: str, mode: Any, said: str) -> None:
+def test_accepts_results_of_declared_probes_only(name: str, mode: Any, said: str) -> None:
     life = HostLife().soaking(HTTP, DISK, LATER)
 
     for struct, more in (
@@ -510,7 +510,7 @@ def test_declares_probes_once_distinct_and_not_too_many() -> None:
         life.say(ProbeTopologyDeclared, probes=())
 
 
-def test_stamps_what_was_seen_first_once() -> None:
+def test_stamps_each_first_observation_once() -> None:
     life = HostLife().soaking(HTTP)
 
     for wait in (1, 2):
@@ -533,14 +533,14 @@ def test_fails_by_probes_that_are_enforced_and_fail(named: tuple[str, ...]) -> N
         life.say(Failed, **life.failing(*named))
 
 
-def test_fails_by_its_own_policy_only() -> None:
+def test_fails_only_by_its_own_policy() -> None:
     life = HostLife().soaking(HTTP).probe(FAIL).wait(500)
 
     with pytest.raises(HostInvariant):
         life.say(Failed, **(life.failing("http") | {"policy_applied": OnFailure.HALT}))
 
 
-# ── failing and going back ────────────────────────────────────────────────────────────────────────
+# ── failure and rollback ──────────────────────────────────────────────────────────────────────────
 
 
 FAILURES: dict[str, Callable[[HostLife], HostLife]] = {
@@ -553,7 +553,7 @@ FAILURES: dict[str, Callable[[HostLife], HostLife]] = {
 
 
 @pytest.mark.parametrize("why", FAILURES)
-def test_goes_back_to_what_ran_before(why: str) -> None:
+def test_rolls_back_to_the_artifact_that_ran_before(why: str) -> None:
     life = FAILURES[why](HostLife(rollback_seconds=40))
 
     record = life.record
@@ -575,7 +575,7 @@ def test_goes_back_to_what_ran_before(why: str) -> None:
 
 
 @pytest.mark.parametrize("why", FAILURES)
-def test_stays_where_it_is_under_halt(why: str) -> None:
+def test_does_not_roll_back_under_halt(why: str) -> None:
     life = FAILURES[why](HostLife(**HALT))
 
     record = life.record
@@ -589,7 +589,7 @@ def test_stays_where_it_is_under_halt(why: str) -> None:
 
 
 @pytest.mark.parametrize("prior", ["", NEW], ids=["nothing", "the target"])
-def test_cannot_go_back_to_nothing(prior: str) -> None:
+def test_cannot_roll_back_without_an_earlier_artifact(prior: str) -> None:
     life = HostLife().failed(prior=prior)
 
     record = life.record
@@ -597,7 +597,7 @@ def test_cannot_go_back_to_nothing(prior: str) -> None:
     assert [type(effect) for effect in life.effects] == [RecordTransition]
 
 
-def test_has_nothing_to_go_back_from_when_it_rejects_the_order() -> None:
+def test_needs_no_rollback_when_it_rejects_the_order() -> None:
     life = LIVES["rejected"]()
 
     assert (life.record.failure, life.record.rollback_failed) == ("rejected", True)
@@ -605,7 +605,7 @@ def test_has_nothing_to_go_back_from_when_it_rejects_the_order() -> None:
     assert [type(effect) for effect in life.effects] == [RecordTransition]
 
 
-def test_says_that_it_could_not_go_back_and_may_still_come_back_later() -> None:
+def test_reports_a_failed_rollback_and_may_still_roll_back_later() -> None:
     life = HostLife().failed().say(RollbackFailed, phase="switch", exit_code=4)
     still = RecordTransition(HOST, ROLLOUT, HostState.FAILED, HostState.FAILED, life.now)
     assert (life.record.state, life.record.rollback_failed) == (HostState.FAILED, True)
@@ -613,13 +613,13 @@ def test_says_that_it_could_not_go_back_and_may_still_come_back_later() -> None:
     assert life.effects == [InsertQuarantine("web-stable", NEW), still]
 
     life.say(RollbackFailed, phase="switch", exit_code=4)
-    assert life.effects == [InsertQuarantine("web-stable", NEW)]  # told once
+    assert life.effects == [InsertQuarantine("web-stable", NEW)]  # reported once
 
     life.say(RollbackComplete, reverted_to_closure=OLD)
     assert (life.record.state, life.record.rollback_failed) == (HostState.REVERTED, False)
 
 
-def test_quarantines_nothing_by_a_failure_that_was_allowed_for() -> None:
+def test_a_tolerated_failure_quarantines_nothing() -> None:
     life = skipped(HostLife().failed())
     assert life.record.busy  # until it is back
     assert life.effects == [
@@ -632,14 +632,14 @@ def test_quarantines_nothing_by_a_failure_that_was_allowed_for() -> None:
     assert life.record.left == "skipped"
 
 
-# ── silence and leaving ───────────────────────────────────────────────────────────────────────────
+# ── silence and removal ───────────────────────────────────────────────────────────────────────────
 
 
 def in_time(life: HostLife) -> tuple[Deadline | None, datetime | None]:
     return deadline_of(life.record), life.record.due_at
 
 
-def test_gives_every_state_its_time() -> None:
+def test_every_state_has_its_deadline() -> None:
     times = {
         "soak_seconds": 50,
         "ack_seconds": 1,
@@ -673,7 +673,7 @@ def test_runs_deadlines_on_our_clock() -> None:
     assert life.record.due_at == life.now + seconds(10)
 
 
-def test_fails_nobody_for_an_order_that_was_not_fetched() -> None:
+def test_an_order_that_was_not_fetched_does_not_fail_its_host() -> None:
     life = HostLife(ack_seconds=30).ordered().silent()
 
     assert (life.record.state, life.record.due_at) == (HostState.PENDING, T0 + seconds(60))
@@ -681,7 +681,7 @@ def test_fails_nobody_for_an_order_that_was_not_fetched() -> None:
 
 
 @pytest.mark.parametrize("name", ["ordered", "acknowledged", "activated", "probed", "deferred"])
-def test_takes_no_deadline_that_is_not_due(name: str) -> None:
+def test_refuses_a_deadline_that_is_not_due(name: str) -> None:
     life = LIVES[name]()
     due, wanted = life.record.due_at, deadline_of(life.record)
     assert due is not None
@@ -695,7 +695,7 @@ def test_takes_no_deadline_that_is_not_due(name: str) -> None:
 @pytest.mark.parametrize(
     ("reason", "left"), [("silent since Monday", "skipped"), ("waived", "waived")]
 )
-def test_leaves_by_an_event_and_once(reason: str, left: str) -> None:
+def test_leaves_by_an_event_and_only_once(reason: str, left: str) -> None:
     life = HostLife().ordered(budgets=(BudgetSlot("rack-1", 1),))
     event = life.event(HostSkipped, wave=0, state=HostState.PENDING, reason=reason)
 
@@ -727,7 +727,7 @@ def test_leaves_as_what_it_is_counted_as() -> None:
     assert life.effects == []  # it was free already
 
 
-def test_is_known_to_have_left_though_it_never_had_an_order() -> None:
+def test_records_that_a_host_left_although_it_never_had_an_order() -> None:
     life = LIVES["skipped before an order"]()
 
     assert (life.record.attempt, life.record.left, life.record.busy) == (0, "skipped", False)
@@ -736,7 +736,7 @@ def test_is_known_to_have_left_though_it_never_had_an_order() -> None:
     assert life.ordered(attempt=1).record.late
 
 
-def test_notices_once_that_a_converged_host_regressed() -> None:
+def test_records_once_that_a_converged_host_regressed() -> None:
     life = HostLife().converged().wait(5).say(HostRegressed, reason="drift")
 
     assert (life.record.state, life.record.regressed_at) == (HostState.CONVERGED, life.now)
@@ -745,15 +745,15 @@ def test_notices_once_that_a_converged_host_regressed() -> None:
         life.say(HostRegressed, reason="drift")
 
 
-def test_tells_the_agent_which_probes_fail_it_now() -> None:
+def test_names_the_probes_that_currently_fail_the_host() -> None:
     life = HostLife().soaking(HTTP, DISK).probe(FAIL).probe(FAIL, "disk", OBSERVE)
 
     assert list_sustained(life.record, T0 + seconds(119)) == ()
     assert list_sustained(life.record, T0 + seconds(120)) == ("http",)
 
 
-def test_leaves_the_record_alone_when_it_refuses() -> None:
-    """Rows are values: what a refusal saw is what stands there afterwards."""
+def test_a_refusal_does_not_change_the_record() -> None:
+    """Rows are values: the row that a refusal read is the row that remains."""
     for make in LIVES.values():
         record: HostRecord = make().record
         copy = replace(record, probes=dict(record.probes))

@@ -1,6 +1,6 @@
-"""Defects that were found in the system behind the rollout seed, each as a test that ours lacks it.
+"""Defects of the previous system, each with a test that ours does not have it.
 
-The numbers are those of the list in the reference; here stand the ones about a host's machine.
+The numbers are those of the list in the reference; these defects are about a host's machine.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ from tidegate.kernel.replay import differences
 HOURS = 3_600
 
 
-def test_d05_a_host_soaks_from_its_activation_however_late_its_wave_goes() -> None:
+def test_d05_a_host_soaks_from_its_activation_however_late_its_wave_starts() -> None:
     """Not from the rollout's opening, its order or its acknowledgement."""
     life = HostLife(soak_seconds=1_800).wait(9 * HOURS).ordered().wait(600).acknowledged().wait(300)
     life.say(ActivationCompleted, observed_current_closure=NEW)
@@ -80,7 +80,7 @@ def test_d05_a_host_soaks_from_its_activation_however_late_its_wave_goes() -> No
     assert life.wait(1).say(Converged, current_closure=NEW).record.state is HostState.CONVERGED
 
 
-def test_d05_a_new_attempt_soaks_anew() -> None:
+def test_d05_a_new_attempt_soaks_again() -> None:
     life = HostLife(soak_seconds=1_800).reverted().wait(HOURS).ordered(attempt=2)
     assert life.record.soak_due_at is None
 
@@ -89,7 +89,7 @@ def test_d05_a_new_attempt_soaks_anew() -> None:
     assert life.record.soak_due_at == life.now + seconds(1_800)
 
 
-def test_d06_no_host_converges_before_its_probes_were_heard() -> None:
+def test_d06_no_host_converges_before_its_probes_reported() -> None:
     life = HostLife(soak_seconds=0).soaking()
 
     for said in ("no probe topology", "no pass of probe http"):
@@ -101,7 +101,7 @@ def test_d06_no_host_converges_before_its_probes_were_heard() -> None:
     assert life.probe(PASS).say(Converged, current_closure=NEW).record.converged_at == T0
 
 
-def test_d06_no_result_of_the_time_before_the_activation_counts() -> None:
+def test_d06_no_result_from_before_the_activation_counts() -> None:
     life = HostLife().soaking(HTTP)
 
     with pytest.raises(HostInvariant, match="before the activation"):
@@ -110,7 +110,7 @@ def test_d06_no_result_of_the_time_before_the_activation_counts() -> None:
         life.say(Converged, current_closure=NEW)
 
 
-def test_d06_a_heartbeat_on_the_target_converges_nobody() -> None:
+def test_d06_a_heartbeat_on_the_target_does_not_converge_a_host() -> None:
     host_reports = HostReports()
     host_reports.reserve()
     command = ObserveHost(rollout_id=ROLLOUT, host_id=HOST, current_closure=NEW)
@@ -158,7 +158,7 @@ def test_d07_the_rollback_closes_what_was_open() -> None:
     assert differences(host_reports.store, host_reports.folds) == []
 
 
-def test_d08_a_pass_ends_the_time_that_a_probe_failed_for() -> None:
+def test_d08_a_pass_resets_the_failure_time_of_a_probe() -> None:
     life = HostLife().soaking(HTTP).probe(FAIL).wait(10).probe(PASS).wait(109).probe(FAIL).wait(1)
 
     assert life.now == T0 + seconds(120)
@@ -180,14 +180,14 @@ def test_d08_an_observed_probe_starts_no_clock() -> None:
     assert life.say(Converged, current_closure=NEW).record.state is HostState.CONVERGED
 
 
-def test_d08_a_repeated_failure_does_not_start_the_clock_again() -> None:
+def test_d08_a_repeated_failure_does_not_restart_the_clock() -> None:
     life = HostLife().soaking(HTTP).probe(FAIL).wait(60).probe(FAIL).wait(60)
 
     assert life.record.probes["http"].failing_since == T0
     assert life.say(Failed, **life.failing("http")).record.state is HostState.FAILED
 
 
-def test_d12_what_we_assume_takes_no_number_of_the_agent_s() -> None:
+def test_d12_an_assumed_activation_takes_no_number_of_the_agent() -> None:
     life = HostLife().acknowledged().wait(30)
     sent = [
         life.event(ActivationStarted, seq=2),
@@ -258,7 +258,7 @@ def test_d13_the_timer_does_not_come_early() -> None:
         host_reports.run(expire_deadline, replace(early, host_id="web-02"))
 
 
-def test_d13_the_agent_that_loses_against_the_timer_still_goes_back() -> None:
+def test_d13_the_agent_that_loses_against_the_timer_still_rolls_back() -> None:
     host_reports = HostReports()
     host_reports.reserve()
     host_reports.acknowledge()
@@ -300,7 +300,7 @@ def test_d13_an_order_that_is_not_fetched_is_waited_for_or_skipped() -> None:
     assert host_reports.run(skip_host, command) == []
 
 
-def test_d17_a_rollback_that_fails_is_seen() -> None:
+def test_d17_a_failed_rollback_is_recorded() -> None:
     host_reports = HostReports()
     host_reports.reserve()
     host_reports.acknowledge()
@@ -308,14 +308,14 @@ def test_d17_a_rollback_that_fails_is_seen() -> None:
 
     failed, moved = host_reports.say(RollbackFailed, phase="switch", exit_code=7)
 
-    assert (failed.channel, failed.target_closure) == ("web-stable", NEW)  # by it, a quarantine
+    assert (failed.channel, failed.target_closure) == ("web-stable", NEW)  # and so quarantined
     assert (moved.from_, moved.to) == (HostState.FAILED, HostState.FAILED)
     assert (moved.rollback_failed, moved.freed) == (True, True)
     assert host_reports.record.rollback_failed
 
 
 @pytest.mark.parametrize("way", ["rolled back after all", "tried again"])
-def test_d17_what_comes_after_a_failed_rollback_says_that_it_had_failed(way: str) -> None:
+def test_d17_later_events_show_that_the_rollback_had_failed(way: str) -> None:
     """The rollout counts such hosts, and could not stop counting them otherwise."""
     host_reports = HostReports()
     host_reports.reserve()
@@ -333,7 +333,7 @@ def test_d17_what_comes_after_a_failed_rollback_says_that_it_had_failed(way: str
     assert differences(host_reports.store, host_reports.folds) == []
 
 
-def test_d17_a_rollback_that_nobody_hears_of_is_seen() -> None:
+def test_d17_a_rollback_without_a_report_is_recorded() -> None:
     host_reports = HostReports()
     host_reports.reserve()
     host_reports.acknowledge()
@@ -381,7 +381,7 @@ def test_d25_a_rollback_returns_to_what_ran_and_never_to_the_target() -> None:
         confused.say(RollbackComplete, reverted_to_closure=NEW)
 
 
-def test_d25_an_acknowledgement_says_both_what_runs_and_what_shall_run() -> None:
+def test_d25_an_acknowledgement_names_the_current_and_the_target_artifact() -> None:
     (ack,) = examples(HostLife().ordered().record, DispatchAck, T0)
 
     with pytest.raises(InvalidInput):

@@ -1,7 +1,7 @@
-"""What holds of a host whatever is told about it: the invariants H1 to H9 over random lives.
+"""Invariants of a host under any events: H1 to H9 over random lives.
 
-Most steps of a life are legal; some repeat a report, skip one, come late or from the future, name
-another closure, or have no place in the state.
+Most steps of a life are legal. Some repeat a report, skip one, come late or from the future, name
+another artifact, or do not fit the state.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ PURE = pytest.mark.req("RO-1", engines=None, reason="a pure function")
 
 
 class Step(Struct, frozen=True):
-    """One step of a life: what was told when, and what it did; no record after it: refused."""
+    """One step of a life: the event, its time and its result. Without a record after it, the event
+    was refused.
+    """
 
     before: HostRecord | None
     event: HostEvent
@@ -91,7 +93,7 @@ def stepped(record: HostRecord | None, event: HostEvent, now: datetime) -> Step:
 
 
 class Dice:
-    """One number, thrown again and again: so that a life is a short list of numbers."""
+    """A single number that yields many choices, so that a life is a short list of numbers."""
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -104,7 +106,7 @@ class Dice:
         return among[self.throw(len(among))]
 
 
-def lived(policy: HostPolicy, throws: Sequence[int]) -> list[Step]:
+def run_life(policy: HostPolicy, throws: Sequence[int]) -> list[Step]:
     now = T0
     life = [stepped(None, reserved(now, policy=policy), now)]
     record = life[0].record
@@ -113,14 +115,16 @@ def lived(policy: HostPolicy, throws: Sequence[int]) -> list[Step]:
         now += seconds(dice.pick((0, 1, 0, 20, 60)))
         if dice.throw(20) == 19 and record.due_at is not None:
             now = max(now, record.due_at)
-        step_ = stepped(record, told(dice, record, now), now)
+        step_ = stepped(record, draw_event(dice, record, now), now)
         life.append(step_)
         record = record if step_.after is None else step_.after
     return life
 
 
-def told(dice: Dice, record: HostRecord, now: datetime) -> HostEvent:
-    """Something about this record: mostly what may come next, else any nonsense."""
+def draw_event(dice: Dice, record: HostRecord, now: datetime) -> HostEvent:
+    """Generate an event about this record: mostly one that may come next, otherwise an invalid
+    one.
+    """
     legal = [struct for struct in TABLE[record.state] if struct not in RARE]
     if not legal or dice.throw(10) == 9:
         legal = list(TABLE[record.state] if dice.throw(2) else EVENTS)
@@ -130,11 +134,11 @@ def told(dice: Dice, record: HostRecord, now: datetime) -> HostEvent:
 
 def lives() -> st.SearchStrategy[list[Step]]:
     throws = st.lists(st.integers(0, THROW_MAX), min_size=5, max_size=STEPS_MAX)
-    return st.builds(lived, policies, throws)
+    return st.builds(run_life, policies, throws)
 
 
 def _spoiled(event: Any, how: int, now: datetime) -> Any:
-    """The event with a wrong number, another time, or another closure."""
+    """Give the event a wrong number, another time, or another artifact."""
     names = event.__struct_fields__
     if how < 2 and "seq" in names:
         return replace(event, seq=max(1, event.seq + (-1, 1)[how]))
@@ -178,7 +182,7 @@ def test_h1_converged_means_soaked_and_probed_on_the_target(life: list[Step]) ->
 @PURE
 @settings(max_examples=fewer(300))
 @given(lives())
-def test_h2_reverted_means_back_where_it_came_from_after_a_failure(life: list[Step]) -> None:
+def test_h2_reverted_means_back_on_the_earlier_artifact_after_a_failure(life: list[Step]) -> None:
     for step_ in accepted(life):
         record = step_.record
         if record.state is HostState.REVERTED:
@@ -193,14 +197,14 @@ def test_h2_reverted_means_back_where_it_came_from_after_a_failure(life: list[St
 @PURE
 @settings(max_examples=fewer(300))
 @given(lives())
-def test_h3_failed_says_when_why_and_by_which_policy(life: list[Step]) -> None:
+def test_h3_failed_records_when_why_and_by_which_policy(life: list[Step]) -> None:
     for step_ in accepted(life):
         record = step_.record
         if record.state is HostState.FAILED:
             assert record.failed_at is not None
             assert record.failure
             assert record.policy_applied is record.policy.on_failure
-            # Either a rollback is awaited, until its deadline, or the host is free.
+            # Either a rollback is awaited until its deadline, or the host is free.
             assert record.due_at is not None or not record.busy
             if record.policy_applied is OnFailure.HALT:
                 assert not record.rollback_failed
@@ -209,7 +213,7 @@ def test_h3_failed_says_when_why_and_by_which_policy(life: list[Step]) -> None:
 @PURE
 @settings(max_examples=fewer(300))
 @given(lives())
-def test_h4_numbers_never_go_back_and_a_repeat_changes_nothing(life: list[Step]) -> None:
+def test_h4_numbers_never_decrease_and_a_repeat_changes_nothing(life: list[Step]) -> None:
     last = 0
     for step_ in life:
         record = step_.after or step_.before
@@ -242,7 +246,7 @@ def test_h5_the_end_absorbs_all_reports_and_all_but_a_new_attempt(life: list[Ste
 @PURE
 @settings(max_examples=fewer(300))
 @given(lives())
-def test_h6_an_activation_forgets_what_probes_said_before(life: list[Step]) -> None:
+def test_h6_an_activation_discards_earlier_probe_results(life: list[Step]) -> None:
     for step_ in accepted(life):
         record = step_.record
         if isinstance(step_.event, ActivationCompleted | RecoveryActivationAssumed):
@@ -261,15 +265,15 @@ def test_h6_an_activation_forgets_what_probes_said_before(life: list[Step]) -> N
 @settings(max_examples=fewer(300))
 @given(lives())
 def test_h7_agent_and_control_plane_end_in_the_same_bytes(life: list[Step]) -> None:
-    """The control plane hears everything a little later, through its fold and the log's bytes.
+    """The control plane gets everything a little later, through its fold and the log's bytes.
 
-    Only ``due_at`` is each side's own: it runs on the clock of the side that waits.
+    Only ``due_at`` differs: it runs on the clock of the side that waits.
     """
     agent: HostRecord | None = None
     mirror: HostRecord | None = None
     for step_ in accepted(life):
         if isinstance(step_.event, DispatchReserved) and step_.after is step_.before:
-            continue  # known: it never gets into the log
+            continue  # a repeat: it is not written to the log
         agent, _ = step(agent, step_.event, step_.now)
         stored = codec.decode(codec.encode(step_.event), type(step_.event))
         mirror, _ = step_record(mirror, stored, step_.now + LATENCY)
@@ -282,7 +286,7 @@ def test_h7_agent_and_control_plane_end_in_the_same_bytes(life: list[Step]) -> N
 @PURE
 @settings(max_examples=fewer(300))
 @given(lives())
-def test_h8_every_change_of_state_is_told_once_and_truly(life: list[Step]) -> None:
+def test_h8_every_change_of_state_is_reported_once_and_correctly(life: list[Step]) -> None:
     for step_ in accepted(life):
         told_ = [effect for effect in step_.effects if isinstance(effect, RecordTransition)]
         before, after = step_.before, step_.record
@@ -315,7 +319,7 @@ def test_h9_no_soak_ends_before_it_begins(life: list[Step]) -> None:
 @PURE
 @settings(max_examples=fewer(300))
 @given(lives())
-def test_steps_the_same_way_each_time_and_changes_nothing_it_was_given(life: list[Step]) -> None:
+def test_steps_deterministically_and_does_not_change_its_input(life: list[Step]) -> None:
     for step_ in life:
         kept = None if step_.before is None else codec.encode(step_.before)
 
@@ -342,7 +346,7 @@ def test_holds_slots_only_while_it_is_busy_and_waits_only_where_a_deadline_runs(
 
 @settings(max_examples=fewer(300))
 @given(lives())
-def test_keeps_orders_slots_and_open_failures_in_step_with_the_record(life: list[Step]) -> None:
+def test_keeps_orders_slots_and_open_failures_consistent_with_the_record(life: list[Step]) -> None:
     record: HostRecord | None = None
     rows: dict[tuple[str, str], Any] = {}
     slots: list[str] = []
@@ -383,11 +387,11 @@ def _fold(rows: dict[tuple[str, str], Any], fact: Any, now: datetime) -> None:
 
 
 @pytest.mark.long
-def test_tells_lives_that_get_about() -> None:
-    """The lives above are worth something: they reach every state and every kind of refusal."""
+def test_lives_reach_every_state_and_refusal() -> None:
+    """Proves that the lives above are varied: they reach every state and every kind of refusal."""
     toss = Random(4)
     many = [
-        lived(HostPolicy(), [toss.randrange(THROW_MAX) for _ in range(STEPS_MAX)])
+        run_life(HostPolicy(), [toss.randrange(THROW_MAX) for _ in range(STEPS_MAX)])
         for _ in range(400)
     ]
 
@@ -400,7 +404,7 @@ def test_tells_lives_that_get_about() -> None:
     }
 
 
-def test_the_wrong_closures_of_lives_are_wrong() -> None:
+def test_the_wrong_artifacts_in_lives_are_wrong() -> None:
     record, _ = step(None, reserved(), T0)
     (ack,) = examples(record, DispatchAck, T0)
 

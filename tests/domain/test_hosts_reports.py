@@ -94,7 +94,7 @@ def names(facts: list[Any]) -> list[str]:
 # ── orders ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_orders_a_host_with_its_record_its_queue_row_and_its_joining() -> None:
+def test_orders_a_host_with_its_record_its_queue_row_and_its_place_in_the_rollout() -> None:
     host_reports = HostReports()
 
     order, joined = host_reports.reserve("rack-1", wave=0)
@@ -119,7 +119,7 @@ def test_orders_a_host_with_its_record_its_queue_row_and_its_joining() -> None:
     assert host_reports.reserve("rack-1", wave=0) == []  # a repeat
 
 
-def test_orders_one_thing_at_a_time() -> None:
+def test_gives_a_host_one_order_at_a_time() -> None:
     host_reports = HostReports()
     host_reports.reserve()
 
@@ -129,7 +129,7 @@ def test_orders_one_thing_at_a_time() -> None:
     assert refused.value.facts == {"host_id": HOST, "rollout_id": ROLLOUT}
 
 
-def test_tries_a_host_again_after_it_went_back() -> None:
+def test_retries_a_host_after_its_rollback() -> None:
     host_reports = HostReports()
     host_reports.reserve("rack-1")
     host_reports.acknowledge()
@@ -161,7 +161,7 @@ def test_tries_a_host_again_after_it_went_back() -> None:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_orders_nothing_in_a_rollout_that_does_not_go_on(changes: Any, refusal: Any) -> None:
+def test_orders_nothing_in_a_rollout_that_has_stopped(changes: Any, refusal: Any) -> None:
     host_reports = HostReports(**changes)
 
     with pytest.raises(refusal):
@@ -170,7 +170,7 @@ def test_orders_nothing_in_a_rollout_that_does_not_go_on(changes: Any, refusal: 
     assert host_reports.types() == ["TallySet"]
 
 
-def test_orders_nothing_beyond_the_wave_or_in_quarantine_or_nowhere() -> None:
+def test_orders_nothing_for_a_later_wave_a_quarantine_or_an_unknown_rollout() -> None:
     host_reports = HostReports(current_wave=1)
     with pytest.raises(WaveNotReached):
         host_reports.reserve(wave=2)
@@ -185,7 +185,7 @@ def test_orders_nothing_beyond_the_wave_or_in_quarantine_or_nowhere() -> None:
         host_reports.reserve(wave=1)
 
 
-def test_orders_late_hosts_once_the_plan_is_through() -> None:
+def test_orders_late_hosts_once_the_plan_is_complete() -> None:
     host_reports = HostReports()
     with pytest.raises(RolloutNotDispatchable):
         host_reports.reserve(late=True)
@@ -198,7 +198,7 @@ def test_orders_late_hosts_once_the_plan_is_through() -> None:
     assert host_reports.acknowledge()[1].late
 
 
-def test_takes_an_order_back_once_and_gives_a_later_one() -> None:
+def test_cancels_an_order_once_and_gives_a_later_one() -> None:
     host_reports = HostReports()
     host_reports.reserve("rack-1")
     command = CancelDispatch(rollout_id=ROLLOUT, host_id=HOST, reason="superseded")
@@ -216,7 +216,7 @@ def test_takes_an_order_back_once_and_gives_a_later_one() -> None:
     assert differences(host_reports.store, host_reports.folds) == []
 
 
-def test_takes_no_order_back_that_was_acknowledged_or_never_given() -> None:
+def test_does_not_cancel_an_order_that_was_acknowledged_or_never_given() -> None:
     host_reports = HostReports()
     command = CancelDispatch(rollout_id=ROLLOUT, host_id=HOST, reason="halted")
     with pytest.raises(HostNotInRollout):
@@ -230,8 +230,8 @@ def test_takes_no_order_back_that_was_acknowledged_or_never_given() -> None:
     assert refused.value.facts["state"] == "Activating"
 
 
-def test_lets_no_fact_take_the_slots_of_a_known_attempt_again() -> None:
-    """Should a rule ever slip: the fold itself refuses, before anything is written."""
+def test_no_fact_takes_the_slots_of_a_known_attempt_again() -> None:
+    """If a rule ever failed, the fold itself refuses before anything is written."""
     host_reports = HostReports()
     (order, _) = host_reports.reserve("rack-1")
 
@@ -242,7 +242,7 @@ def test_lets_no_fact_take_the_slots_of_a_known_attempt_again() -> None:
 # ── reports ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_writes_a_report_then_what_the_rollout_hears_of_it() -> None:
+def test_writes_a_report_before_the_facts_of_the_rollout_that_follow() -> None:
     host_reports = HostReports()
     host_reports.reserve("rack-1")
 
@@ -282,7 +282,7 @@ def test_answers_a_repeat_as_if_it_were_new_and_writes_nothing() -> None:
     assert host_reports.types() == before
 
 
-def test_tells_the_number_that_is_missing() -> None:
+def test_names_the_missing_report_number() -> None:
     host_reports = HostReports()
     host_reports.reserve()
     event = DispatchAck(**NAMED, at=T0, seq=3, target_closure=NEW, current_closure_at_dispatch=OLD)
@@ -304,7 +304,7 @@ def test_tells_the_number_that_is_missing() -> None:
         ({"state": RolloutState.PRUNED}, RolloutIsPruned, "rollout_pruned"),
     ],
 )
-def test_starts_no_switch_in_a_rollout_that_does_not_go_on(
+def test_starts_no_switch_in_a_rollout_that_has_stopped(
     changes: Any, refusal: Any, code: str
 ) -> None:
     host_reports = HostReports()
@@ -318,7 +318,7 @@ def test_starts_no_switch_in_a_rollout_that_does_not_go_on(
     assert host_reports.record.state is HostState.PENDING
 
 
-def test_starts_no_switch_to_a_quarantined_closure_or_beyond_the_wave() -> None:
+def test_starts_no_switch_to_a_quarantined_artifact_or_in_a_later_wave() -> None:
     host_reports = HostReports(current_wave=1)
     host_reports.reserve(wave=1)
     host_reports.rollout(current_wave=0)
@@ -330,12 +330,12 @@ def test_starts_no_switch_to_a_quarantined_closure_or_beyond_the_wave() -> None:
     with pytest.raises(ClosureQuarantined):
         host_reports.acknowledge()
 
-    with pytest.raises(WrongClosure):  # nobody gets round it by another name
+    with pytest.raises(WrongClosure):  # another name does not get around it
         host_reports.say(DispatchAck, target_closure="sha256:x", current_closure_at_dispatch=OLD)
 
 
 @pytest.mark.parametrize("changes", [SUPERSEDED, {"halted_at": T0}, {"paused_at": T0}])
-def test_records_what_happened_whatever_became_of_the_rollout(changes: Any) -> None:
+def test_records_reports_in_every_state_of_the_rollout(changes: Any) -> None:
     host_reports = HostReports()
     host_reports.reserve()
     host_reports.acknowledge()
@@ -355,7 +355,7 @@ def failed_by_probe(host_reports: HostReports) -> None:
     host_reports.say(Failed, **HostLife().failing("http"))
 
 
-def test_lets_a_failure_that_is_allowed_for_go_back_and_holds_nobody_up_by_it() -> None:
+def test_a_tolerated_failure_rolls_back_and_delays_no_other_host() -> None:
     host_reports = HostReports()
     failed_by_probe(host_reports)
 
@@ -373,7 +373,7 @@ def test_lets_a_failure_that_is_allowed_for_go_back_and_holds_nobody_up_by_it() 
     assert differences(host_reports.store, host_reports.folds) == []
 
 
-def test_quarantines_nothing_by_the_silence_of_a_host_that_left() -> None:
+def test_the_silence_of_a_skipped_host_quarantines_nothing() -> None:
     host_reports = HostReports()
     failed_by_probe(host_reports)
     host_reports.tolerate()
@@ -387,7 +387,7 @@ def test_quarantines_nothing_by_the_silence_of_a_host_that_left() -> None:
     assert (moved.left, moved.freed, moved.rollback_failed) == (True, True, True)
 
 
-def test_takes_a_host_that_left_back_when_the_plan_is_through() -> None:
+def test_a_skipped_host_gets_an_order_when_the_plan_is_complete() -> None:
     host_reports = HostReports()
     host_reports.reserve()
     host_reports.acknowledge()
@@ -401,12 +401,12 @@ def test_takes_a_host_that_left_back_when_the_plan_is_through() -> None:
 
     assert (order.late, joined.late) == (True, True)
     assert (moved.from_, moved.to) == (HostState.DEFERRED, HostState.PENDING)
-    assert (moved.left, moved.late) == (True, False)  # it was out of its wave's count
+    assert (moved.left, moved.late) == (True, False)  # it was removed from its wave's count
     assert host_reports.acknowledge()[1].late
     assert differences(host_reports.store, host_reports.folds) == []
 
 
-def test_hears_nothing_of_unknown_rollouts_and_hosts() -> None:
+def test_refuses_reports_of_unknown_rollouts_and_hosts() -> None:
     host_reports = HostReports()
     event = ActivationFailed(**NAMED, at=T0, seq=1, exit_code=1)
     with pytest.raises(HostNotInRollout):
@@ -418,7 +418,7 @@ def test_hears_nothing_of_unknown_rollouts_and_hosts() -> None:
         )
 
 
-def test_hears_of_a_host_only_from_itself() -> None:
+def test_a_host_may_report_only_about_itself() -> None:
     host_reports = HostReports()
     event = ActivationFailed(**NAMED, at=T0, seq=1, exit_code=1)
 
@@ -433,7 +433,7 @@ def test_hears_of_a_host_only_from_itself() -> None:
     "kind",
     ["RolloutTerminal", "HostStateChanged", "DispatchReserved", "DeadlineExpired", "", None, 7],
 )
-def test_reads_no_event_that_is_not_an_agent_s(kind: Any) -> None:
+def test_refuses_events_that_are_not_agent_events(kind: Any) -> None:
     said = {"rollout_id": ROLLOUT, "host_id": HOST, "at": "2026-05-01T06:00:00Z", "seq": 1}
 
     with pytest.raises(InvalidInput) as refused:
@@ -452,7 +452,7 @@ def test_reads_no_event_that_is_not_an_agent_s(kind: Any) -> None:
     ],
     ids=lambda event: type(event).__name__,
 )
-def test_records_no_event_of_an_agent_that_is_ours_to_say(event: Any) -> None:
+def test_refuses_agent_events_that_only_the_control_plane_may_write(event: Any) -> None:
     host_reports = HostReports()
     host_reports.reserve()
     before = host_reports.types()
@@ -463,7 +463,7 @@ def test_records_no_event_of_an_agent_that_is_ours_to_say(event: Any) -> None:
     assert host_reports.types() == before
 
 
-def test_bounds_what_agents_may_write() -> None:
+def test_limits_what_agents_may_write() -> None:
     host_reports = HostReports()
     host_reports.reserve()
     host_reports.acknowledge()
@@ -473,8 +473,8 @@ def test_bounds_what_agents_may_write() -> None:
     host_reports.say(ActivationFailed, exit_code=1, stderr_tail="x" * STDERR_BYTES_MAX)
 
 
-def test_costs_no_more_than_one_report_may() -> None:
-    """The dearest one: every enforced probe fails, and then the host goes back."""
+def test_the_largest_report_fits_into_a_commit() -> None:
+    """The largest one: every enforced probe fails, and then the host rolls back."""
     probes = tuple(ProbeDeclared(f"p{n}", "tcp", ENFORCE) for n in range(PROBES_MAX))
     host_reports = HostReports()
     host_reports.reserve("a", "b", "c", "d", policy=HostPolicy(sustained_failure_seconds=0))
@@ -488,7 +488,7 @@ def test_costs_no_more_than_one_report_may() -> None:
     host_reports.say(RollbackComplete, reverted_to_closure=OLD)
 
     costs = [host_reports.store.schema.cost(commit) for commit in host_reports.committer.commits]
-    assert max(costs) == costs[-1] <= COST_MAX / 2  # the rollout's own rows come on top
+    assert max(costs) == costs[-1] <= COST_MAX / 2  # the rollout's own rows are added to this
     assert differences(host_reports.store, host_reports.folds) == []
 
 
@@ -519,7 +519,7 @@ def test_records_reports_through_the_rollout_s_lane() -> None:
     assert differences(host_reports.store, host_reports.folds) == []
 
 
-# ── what is seen without a report ─────────────────────────────────────────────────────────────────
+# ── observations without a report ─────────────────────────────────────────────────────────────────
 
 
 def observed(host_reports: HostReports, closure: str) -> list[Any]:
@@ -533,7 +533,7 @@ def converged(host_reports: HostReports) -> None:
     host_reports.say(Converged, current_closure=NEW)
 
 
-def test_makes_nothing_of_heartbeats_that_say_what_is_known() -> None:
+def test_a_heartbeat_without_news_writes_nothing() -> None:
     host_reports = HostReports()
     assert observed(host_reports, NEW) == []
     host_reports.reserve()
@@ -556,7 +556,7 @@ def test_alerts_once_when_a_converged_host_runs_something_else() -> None:
     assert observed(host_reports, OLD) == []
 
 
-def test_alerts_of_no_host_whose_channel_went_on() -> None:
+def test_does_not_alert_about_a_host_whose_channel_has_a_newer_rollout() -> None:
     host_reports = HostReports()
     converged(host_reports)
     host_reports.rollout(**SUPERSEDED)
@@ -569,7 +569,7 @@ def skip(host_reports: HostReports, **changes: Any) -> list[Any]:
     return host_reports.run(skip_host, SkipHost(**(said | changes)))
 
 
-def test_goes_on_without_a_host_that_never_had_an_order() -> None:
+def test_continues_without_a_host_that_never_had_an_order() -> None:
     host_reports = HostReports()
 
     (left,) = skip(host_reports)
@@ -578,10 +578,10 @@ def test_goes_on_without_a_host_that_never_had_an_order() -> None:
     assert (left.state, left.channel, left.target_closure) == (None, "web-stable", NEW)
     assert skip(host_reports) == []
     host_reports.rollout(**TERMINAL)
-    assert host_reports.reserve()[1].late  # it may come after all, and is counted apart
+    assert host_reports.reserve()[1].late  # it may still come, and is counted separately
 
 
-def test_says_of_a_host_without_its_order_that_it_was_out_already() -> None:
+def test_skipping_a_host_again_reports_that_it_was_already_skipped() -> None:
     host_reports = HostReports()
     host_reports.reserve()
     host_reports.run(
@@ -593,7 +593,7 @@ def test_says_of_a_host_without_its_order_that_it_was_out_already() -> None:
     assert left.state is None
 
 
-def test_skips_nobody_who_is_under_way_or_failed_or_not_due() -> None:
+def test_skips_no_host_that_is_under_way_failed_or_not_due() -> None:
     host_reports = HostReports()
     with pytest.raises(WaveNotReached):
         skip(host_reports, wave=1)

@@ -1,4 +1,4 @@
-"""Lanes: reports on one hot row in order and in packs, each with its own answer."""
+"""Lanes: reports on one hot row, in order and in packs, each with its own answer."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def report(lanes: Lanes, seq: int, fruit: int = 1, tree: str = "elm") -> Future[
 
 @contextmanager
 def held(lanes: Lanes, lane: str = "north") -> Iterator[None]:
-    """Whatever is put into the lane meanwhile waits there together."""
+    """Hold the lane, so that everything added meanwhile waits together."""
     started, gate = Event(), Event()
 
     def hold() -> bool:
@@ -145,7 +145,7 @@ def test_commits_what_waits_as_one_pack_in_order(sample: SampleControl, lanes: L
         assert outcome.facts == (FruitPicked("elm", "ann", 7, seq),)
         assert outcome.answer == b"FruitPicked"
         assert outcome.receipt is not None
-        assert outcome.receipt.first == following, "its span is its own facts, one behind another"
+        assert outcome.receipt.first == following, "its span is its own facts, one after another"
         assert by_position[outcome.receipt.first].type == "FruitPicked"
         rest = range(outcome.receipt.first + 1, outcome.receipt.last + 1)
         assert {by_position[position].type for position in rest} <= {"BasketFilled", "CartSent"}
@@ -153,13 +153,13 @@ def test_commits_what_waits_as_one_pack_in_order(sample: SampleControl, lanes: L
     assert sample.row(tree_key("elm")) == Tree("elm", "north", 280, 40, T0)
 
 
-def test_gives_the_callers_of_the_last_pack_a_moment_to_return_and_no_more(
+def test_waits_a_moment_for_the_callers_of_the_last_pack_and_no_longer(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     with held(lanes):
         several = [report(lanes, seq) for seq in (1, 2, 3)]
     landed(several)
-    assert sample.waits == [], "nobody was there before"
+    assert sample.waits == [], "no caller was there before"
     for seq in (4, 5):
         with held(lanes):
             alone = report(lanes, seq)
@@ -167,7 +167,7 @@ def test_gives_the_callers_of_the_last_pack_a_moment_to_return_and_no_more(
         assert sample.waits == [GATHER_SECONDS], "once it is alone, it is alone"
 
 
-def test_puts_no_more_than_so_many_reports_into_a_pack(sample: SampleControl, lanes: Lanes) -> None:
+def test_limits_the_reports_of_a_pack(sample: SampleControl, lanes: Lanes) -> None:
     with held(lanes):
         futures = [report(lanes, seq) for seq in range(1, PACK_MAX + 2)]
 
@@ -176,9 +176,7 @@ def test_puts_no_more_than_so_many_reports_into_a_pack(sample: SampleControl, la
     assert [len(commit.facts) for commit in sample.committer.commits] == [500 + 50 + 16, 1]
 
 
-def test_a_refused_report_hears_of_it_and_its_neighbours_land(
-    sample: SampleControl, lanes: Lanes
-) -> None:
+def test_a_refused_report_does_not_stop_its_neighbours(sample: SampleControl, lanes: Lanes) -> None:
     with held(lanes):
         first, gap, missing, second = (
             report(lanes, 1),
@@ -190,7 +188,7 @@ def test_a_refused_report_hears_of_it_and_its_neighbours_land(
     landed([first, second])
     with pytest.raises(SequenceGap) as refusal:
         gap.result(WAIT)
-    assert refusal.value.facts == {"expected": 2}, "decided on what the neighbour before it left"
+    assert refusal.value.facts == {"expected": 2}, "decided on the result of the report before it"
     with pytest.raises(NotFound):
         missing.result(WAIT)
     assert len(sample.committer.commits) == 1
@@ -208,7 +206,9 @@ def test_a_repeated_report_changes_nothing_and_has_no_receipt(
     assert sample.types().count("FruitPicked") == 1
 
 
-def test_a_bug_in_one_report_is_not_its_neighbours(sample: SampleControl, lanes: Lanes) -> None:
+def test_a_bug_in_one_report_does_not_affect_its_neighbours(
+    sample: SampleControl, lanes: Lanes
+) -> None:
     def stumble(rows: object, report: ReportPick, now: datetime) -> Sequence[Struct]:
         if report.count == 13:
             raise ZeroDivisionError
@@ -224,7 +224,7 @@ def test_a_bug_in_one_report_is_not_its_neighbours(sample: SampleControl, lanes:
         bad.result(WAIT)
 
 
-def test_packs_reports_of_different_people_and_each_fact_says_whose_it_is(
+def test_packs_reports_of_different_people_and_each_fact_names_its_actor(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     people = [Meta("ann"), Meta("ann"), Meta("bob", request="r-3"), Meta("ann")]
@@ -241,11 +241,11 @@ def test_packs_reports_of_different_people_and_each_fact_says_whose_it_is(
     for meta, outcome in zip(people, outcomes, strict=True):
         assert outcome.receipt is not None
         span = range(outcome.receipt.first, outcome.receipt.last + 1)
-        assert len(span) > 1, "what follows from a report is its sender's too"
+        assert len(span) > 1, "follow-ups of a report carry its sender"
         assert {by_position[position].meta for position in span} == {meta}
 
 
-def test_a_pack_whose_first_report_is_refused_still_says_whose_each_fact_is(
+def test_a_pack_whose_first_report_is_refused_still_names_the_actor_of_each_fact(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     with held(lanes):
@@ -277,7 +277,7 @@ def test_a_batch_of_a_hundred_reports_is_one_commit(sample: SampleControl, lanes
     assert [event.meta.actor for event in picks] == [f"agent-{seq}" for seq in range(1, 101)]
 
 
-def test_a_batch_stays_in_order_behind_what_waits(sample: SampleControl, lanes: Lanes) -> None:
+def test_a_batch_stays_in_order_after_waiting_reports(sample: SampleControl, lanes: Lanes) -> None:
     with held(lanes):
         before = report(lanes, 1)
         futures = lanes.record_all("north", batch(5, first=2))
@@ -288,7 +288,7 @@ def test_a_batch_stays_in_order_behind_what_waits(sample: SampleControl, lanes: 
     assert len(sample.committer.commits) == 1
 
 
-def test_a_batch_is_taken_whole_or_not_at_all(
+def test_a_batch_is_accepted_as_a_whole_or_not_at_all(
     sample: SampleControl, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes_module, "WAITING_MAX", 5)
@@ -307,7 +307,7 @@ def test_a_batch_is_taken_whole_or_not_at_all(
 
 
 class Asked(MemoryStore):
-    """A store that notes which rows it was asked for together."""
+    """A store that records which rows were read together."""
 
     asked: ClassVar[list[tuple[Key, ...]]] = []
 
@@ -324,10 +324,10 @@ def test_reads_all_rows_that_a_fact_steps_in_one_go() -> None:
 
     first, second = Asked.asked
     assert first == (tree_key("elm"),), "what the slice decides on"
-    assert len(second) > 1, "what its fact steps besides"
+    assert len(second) > 1, "the other rows that its fact steps"
 
 
-def test_takes_only_reports_that_are_decided_from_rows(lanes: Lanes) -> None:
+def test_accepts_only_reports_that_are_decided_from_rows(lanes: Lanes) -> None:
     with pytest.raises(InvalidDefinition, match="hand-pick is no report"):
         lanes.record("north", hand_pick, HandPick("elm", "ann", 1))
     with pytest.raises(InvalidInput, match="report-pick takes ReportPick"):
@@ -338,7 +338,7 @@ def test_takes_only_reports_that_are_decided_from_rows(lanes: Lanes) -> None:
 
 
 class SmallPacks(MemoryStore):
-    """A store that takes only small commits."""
+    """A store that accepts only small commits."""
 
     pack_cost_max: ClassVar[int] = 20
 
@@ -361,7 +361,7 @@ def test_cuts_a_pack_by_its_cost_and_loses_nothing() -> None:
 
 
 class LikeDynamo(MemoryStore):
-    """A store that takes as little at once as DynamoDB: 100 items, 128 facts."""
+    """A store with the limits of DynamoDB: 100 items, 128 facts."""
 
     pack_cost_max: ClassVar[int] = COST_MAX
 
@@ -382,7 +382,7 @@ def test_divides_a_pack_with_too_many_facts() -> None:
 
 
 @pytest.mark.parametrize("place", [0, 7, 19])
-def test_one_report_that_no_store_takes_does_not_spoil_its_neighbours(
+def test_a_report_too_large_for_the_store_does_not_affect_its_neighbours(
     sample: SampleControl, lanes: Lanes, place: int
 ) -> None:
     with held(lanes):
@@ -398,7 +398,7 @@ def test_one_report_that_no_store_takes_does_not_spoil_its_neighbours(
     assert sample.types().count("FruitPicked") == len(futures) == 19
 
 
-def test_an_errand_that_stands_already_is_its_report_s_error_alone(
+def test_an_errand_that_exists_already_fails_its_report_alone(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     errand = Put(errand_key("north", 1), b'{"text":"of another hand"}', ABSENT)
@@ -415,7 +415,7 @@ def test_an_errand_that_stands_already_is_its_report_s_error_alone(
     sample.store.restore(ERRANDS.name, [])
 
 
-def test_a_full_lane_says_so(
+def test_a_full_lane_refuses_reports(
     sample: SampleControl, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes_module, "WAITING_MAX", 3)
@@ -434,7 +434,7 @@ def test_a_full_lane_says_so(
     landed([report(lanes, 4)])
 
 
-def test_forgets_lanes_that_have_been_idle_longest(sample: SampleControl, lanes: Lanes) -> None:
+def test_evicts_the_lanes_that_have_been_idle_longest(sample: SampleControl, lanes: Lanes) -> None:
     with held(lanes, "busy"):
         for number in range(3 * LANES_IDLE_MAX):
             lanes.command(f"lane-{number}", lambda: None).result(WAIT)
@@ -445,7 +445,7 @@ def test_forgets_lanes_that_have_been_idle_longest(sample: SampleControl, lanes:
         assert f"lane-{3 * LANES_IDLE_MAX - 1}" in lanes._lanes
 
 
-def test_forgets_rows_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evicts_cached_rows_over_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes_module, "ROWS_KNOWN_MAX", 10)
     trees = [f"tree-{number:02}" for number in range(40)]
     sample = planted(trees=trees)
@@ -456,7 +456,7 @@ def test_forgets_rows_beyond_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(lanes._lanes["north"].known) <= 10
 
 
-def test_forgets_lanes_that_know_too_many_rows_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evicts_lanes_that_cache_too_many_rows_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lanes_module, "ROWS_IDLE_MAX", 10)
     trees = [f"tree-{number:02}" for number in range(8)]
     sample = planted(trees=trees)
@@ -498,7 +498,7 @@ def test_a_report_that_waited_too_long_is_not_applied(sample: SampleControl) -> 
     assert sample.row(tree_key("elm")) == Tree("elm", "north", 2, 1, T0)
 
 
-def test_conflicts_are_tried_again_until_the_deadline(sample: SampleControl) -> None:
+def test_retries_conflicts_until_the_deadline(sample: SampleControl) -> None:
     looks = count()
     conflict = VersionConflict("trees", "elm", 1, 2)
     sample.committer.errors.extend([conflict] * 20_000)
@@ -543,7 +543,7 @@ def test_a_command_overtakes_the_reports_that_wait_and_runs_alone(
         busy.pop()
         return seen
 
-    sample.committer.before.extend([lambda: busy and pytest.fail("a pack beside a command")] * 9)
+    sample.committer.before.extend([lambda: busy and pytest.fail("a pack during a command")] * 9)
     with held(lanes):
         futures = [report(lanes, seq) for seq in (1, 2)]
         command = lanes.command("north", close)
@@ -555,7 +555,7 @@ def test_a_command_overtakes_the_reports_that_wait_and_runs_alone(
         last.result(WAIT)
 
 
-def test_a_command_that_fails_tells_its_caller_and_the_lane_goes_on(
+def test_a_command_that_fails_raises_in_its_caller_and_the_lane_continues(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     def leave() -> None:
@@ -577,16 +577,16 @@ def test_reads_again_after_a_command(sample: SampleControl, lanes: Lanes) -> Non
     sample.committer.commits.clear()
 
     lanes.command("north", lambda: sample.rival().execute(hand_pick, HandPick("elm", "bob", 1)))
-    landed([report(lanes, 1)])  # the pick by hand set the sequence back
+    landed([report(lanes, 1)])  # the pick by hand reset the sequence
 
     assert len(sample.committer.commits) == 1
-    assert sample.waits == [], "no conflict had to tell it"
+    assert sample.waits == [], "no conflict was needed to notice"
 
 
 # ── other processes ───────────────────────────────────────────────────────────────────────────────
 
 
-def test_drops_what_it_knew_when_another_process_moved_a_row(
+def test_drops_its_cache_when_another_process_changed_a_row(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     landed([report(lanes, 1)])
@@ -601,32 +601,26 @@ def test_drops_what_it_knew_when_another_process_moved_a_row(
     assert sample.row(tree_key("elm")) == Tree("elm", "north", 7, 3, T0)
 
 
-def test_believes_no_refusal_of_rows_that_it_only_remembers(
-    sample: SampleControl, lanes: Lanes
-) -> None:
+def test_does_not_trust_a_refusal_from_cached_rows(sample: SampleControl, lanes: Lanes) -> None:
     landed([report(lanes, 1)])
     sample.rival().execute(report_pick, ReportPick("elm", "ann", 5, 2))
 
-    landed([report(lanes, 3)])  # by what the lane remembers, the second is missing
+    landed([report(lanes, 3)])  # by the lane's cached rows, the second is missing
 
     assert sample.row(tree_key("elm")) == Tree("elm", "north", 7, 3, T0)
 
 
-def test_believes_no_repetition_of_rows_that_it_only_remembers(
-    sample: SampleControl, lanes: Lanes
-) -> None:
+def test_does_not_trust_a_repeat_found_in_cached_rows(sample: SampleControl, lanes: Lanes) -> None:
     landed([report(lanes, 1), report(lanes, 2)])
     sample.rival().execute(fell_tree, FellTree("elm"))
     sample.rival().execute(plant_tree, PlantTree("elm", "south"))
 
-    landed([report(lanes, 1)])  # by what the lane remembers, it had that one
+    landed([report(lanes, 1)])  # by the lane's cached rows, it had that one
 
     assert sample.row(tree_key("elm")) == Tree("elm", "south", 1, 1, T0)
 
 
-def test_a_refusal_in_a_pack_that_must_be_tried_again_is_decided_again(
-    sample: SampleControl, lanes: Lanes
-) -> None:
+def test_a_refusal_in_a_retried_pack_is_decided_again(sample: SampleControl, lanes: Lanes) -> None:
     sample.rival().execute(plant_tree, PlantTree("oak", "north"))
     with held(lanes):
         sample.committer.before.append(
@@ -641,7 +635,7 @@ def test_a_refusal_in_a_pack_that_must_be_tried_again_is_decided_again(
         refused.result(WAIT)
 
 
-def test_two_processes_on_one_hot_row_lose_nothing_and_see_no_conflict(tmp_path: Path) -> None:
+def test_two_processes_on_one_hot_row_lose_nothing_and_get_no_conflict(tmp_path: Path) -> None:
     path = str(tmp_path / "orchard.db")
     trees = [f"tree-{number:02}" for number in range(24)]
     with closing(SqliteStore(path, SCHEMA)) as store:
@@ -670,7 +664,7 @@ def test_two_processes_on_one_hot_row_lose_nothing_and_see_no_conflict(tmp_path:
 # ── faults ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_pack_that_fails_fails_whole_and_the_lane_goes_on(
+def test_a_pack_fails_as_a_whole_and_the_lane_continues(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     sample.committer.errors.extend([ZeroDivisionError(), StoreUnavailable("down")])
@@ -685,7 +679,7 @@ def test_a_pack_that_fails_fails_whole_and_the_lane_goes_on(
     landed([report(lanes, 1)])
 
 
-def test_everybody_in_a_pack_hears_that_its_outcome_is_unknown(
+def test_every_caller_in_a_pack_gets_its_unknown_outcome(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     sample.committer.lost_answers = 1
@@ -699,7 +693,7 @@ def test_everybody_in_a_pack_hears_that_its_outcome_is_unknown(
     with held(lanes):
         again = report(lanes, 2)
         new = report(lanes, 3)
-    assert again.result(WAIT).receipt is None, "it had landed"
+    assert again.result(WAIT).receipt is None, "it had committed"
     landed([new])
     assert len(sample.committer.commits) == 1, "decided on rows that were read again"
 
@@ -716,7 +710,7 @@ class Unreadable(MemoryStore):
         return super().get(*keys)
 
 
-def test_reports_whose_rows_cannot_be_read_are_told_and_the_lane_goes_on() -> None:
+def test_reports_whose_rows_cannot_be_read_fail_and_the_lane_continues() -> None:
     store = Unreadable(SCHEMA)
     sample = planted(store)
     with closing(sample.lanes()) as lanes:
@@ -730,7 +724,7 @@ def test_reports_whose_rows_cannot_be_read_are_told_and_the_lane_goes_on() -> No
         landed([report(lanes, 1)])
 
 
-def test_whoever_gives_up_waiting_is_dropped_and_the_lane_goes_on(
+def test_a_cancelled_waiter_is_dropped_and_the_lane_continues(
     sample: SampleControl, lanes: Lanes
 ) -> None:
     with held(lanes):
@@ -745,7 +739,9 @@ def test_whoever_gives_up_waiting_is_dropped_and_the_lane_goes_on(
     assert sample.row(tree_key("elm")) == Tree("elm", "north", 6, 2, T0)
 
 
-def test_a_pack_of_which_everybody_gave_up_is_nothing(sample: SampleControl, lanes: Lanes) -> None:
+def test_a_pack_whose_waiters_all_cancelled_is_not_committed(
+    sample: SampleControl, lanes: Lanes
+) -> None:
     with held(lanes):
         assert report(lanes, 1).cancel()
 
@@ -756,7 +752,7 @@ def test_a_pack_of_which_everybody_gave_up_is_nothing(sample: SampleControl, lan
 # ── the end ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_finishes_what_waits_when_it_is_closed(
+def test_finishes_waiting_reports_when_it_is_closed(
     sample: SampleControl, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lanes_module, "PACK_MAX", 2)

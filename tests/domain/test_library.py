@@ -1,4 +1,6 @@
-"""The library's surface: what ``import tidegate`` has, and that its calls raise."""
+"""The public surface of the library: the names of ``import tidegate``, and the errors of its
+calls.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,15 @@ import pytest
 import tidegate
 from examples.shop import app as shop
 from examples.shop.catalog import SyncProduct, sync_product
-from tests.contract.world import SCHEMA, ProductAdded, Rebooted, about
+from tests.contract.world import SCHEMA, ProductAdded, Rebooted, query_of
 from tidegate import Log, library
 from tidegate.errors import BoundaryMoved, InvalidInput, UnfencedQuery
 from tidegate.kernel.model import ALL, Check, CommitKey, Key
 
-PRODUCT = about(ProductAdded, tags="product_id:p1")
+PRODUCT = query_of(ProductAdded, tags="product_id:p1")
 
 
-def test_the_package_lists_what_the_library_has() -> None:
+def test_the_package_lists_the_names_of_the_library() -> None:
     assert tidegate.__all__ is library.__all__
     for name in tidegate.__all__:
         assert getattr(tidegate, name) is getattr(library, name)

@@ -1,4 +1,4 @@
-"""Random vocabularies: narrowing loses nothing, and what is found is what is fenced."""
+"""Random vocabularies: narrowing loses nothing, and every fact found is covered by a fence."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_narrowing_never_changes_what_a_read_returns(data: st.DataObject) -> Non
 
 @settings(max_examples=fewer(100), deadline=None, suppress_health_check=[*HealthCheck])
 @given(st.data())
-def test_what_a_clause_finds_stands_under_the_index_that_fences_it(data: st.DataObject) -> None:
+def test_facts_found_by_a_clause_are_in_the_index_that_fences_it(data: st.DataObject) -> None:
     """Index scope = read scope = fence scope."""
     vocabulary, item = data.draw(vocabularies())
     command = _value(data.draw, item.command)

@@ -1,4 +1,4 @@
-"""What people are told: each event once per cause and scope, however many hosts are behind it."""
+"""Messages to people: each event once per cause and scope, however many hosts are affected."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ PURE: dict[str, Any] = {"engines": None, "reason": "pure"}
 ROLLOUT = "prod@web.4"
 
 
-class ToldFleet(MemoryFleet):
-    """A fleet with one subscription to everything, and a notifier beside it."""
+class SubscribedFleet(MemoryFleet):
+    """A fleet with one subscription to everything, and a notifier."""
 
     def __init__(self, **policy: Any) -> None:
         super().__init__(**policy)
@@ -72,14 +72,14 @@ class ToldFleet(MemoryFleet):
         leader = Leader(Leases(self.store), LEADER, self.clock, monotonic=lambda: 0.0)
         self.notifier = Notifier(self.sample.control, leader)
 
-    def told(self) -> list[str]:
-        """The events of all notices so far, after the notifier has read the log."""
+    def reported_events(self) -> list[str]:
+        """Return the events of all notices so far, after the notifier has read the log."""
         while self.notifier.round():
             pass
         return [fact.notice.event for fact in self.events(NoticeQueued)]
 
     def notices(self) -> list[Notice]:
-        self.told()
+        self.reported_events()
         return [fact.notice for fact in self.events(NoticeQueued)]
 
 
@@ -88,16 +88,16 @@ class ToldFleet(MemoryFleet):
 
 @pytest.mark.req("NT-1", **PURE)
 def test_a_whole_wave_of_failing_hosts_makes_two_messages() -> None:
-    """Wrong version: one message per host. One says halted, one says that all are back."""
-    fleet = ToldFleet()
+    """Wrong version: one message per host. Right: one about the halt, one when all are back."""
+    fleet = SubscribedFleet()
     hosts = [f"w0-{number}" for number in range(more(1_000, 5_000))]
     rollout = fleet.promote("web.1", len(hosts))
     fleet.start(rollout, *hosts)
-    opened = fleet.told()
+    opened = fleet.reported_events()
     fleet.fail(rollout, *hosts)
     fleet.revert(rollout, *hosts)
 
-    assert fleet.told()[len(opened) :] == ["rollout.halted", "rollout.stopped"]
+    assert fleet.reported_events()[len(opened) :] == ["rollout.halted", "rollout.stopped"]
     stopped = fleet.notices()[-1]
     assert stopped.quarantined
     assert stopped.counts is not None
@@ -106,58 +106,60 @@ def test_a_whole_wave_of_failing_hosts_makes_two_messages() -> None:
 
 @pytest.mark.req("NT-1", **PURE)
 @pytest.mark.parametrize("on_failure", OnFailure)
-def test_every_halt_is_told_once_whatever_a_failing_host_does(on_failure: OnFailure) -> None:
-    """Wrong version: under ``halt`` the machine said no RolloutHalted."""
-    fleet = ToldFleet(on_failure=on_failure)
+def test_every_halt_is_reported_once_whatever_a_failing_host_does(on_failure: OnFailure) -> None:
+    """Wrong version: under ``halt`` the machine wrote no RolloutHalted."""
+    fleet = SubscribedFleet(on_failure=on_failure)
     rollout = fleet.promote("web.1", 2)
     fleet.start(rollout, "w0-0", "w0-1")
     fleet.fail(rollout, "w0-0")
 
-    assert fleet.told().count("rollout.halted") == 1
-    assert fleet.told().count("rollout.stopped") == 0  # the other host is still under way
+    assert fleet.reported_events().count("rollout.halted") == 1
+    assert (
+        fleet.reported_events().count("rollout.stopped") == 0
+    )  # the other host is still under way
 
 
 def test_a_rollback_that_fails_is_a_halt_and_a_stop() -> None:
-    fleet = ToldFleet()
+    fleet = SubscribedFleet()
     rollout = fleet.promote("web.1", 1)
     fleet.start(rollout, "w0-0")
     fleet.fail(rollout, "w0-0")
     fleet.lose(rollout, "w0-0")
 
-    assert fleet.told()[-2:] == ["rollout.halted", "rollout.stopped"]
+    assert fleet.reported_events()[-2:] == ["rollout.halted", "rollout.stopped"]
 
 
 def test_a_commit_that_halts_and_stops_is_one_message() -> None:
-    fleet = ToldFleet(on_failure=OnFailure.HALT)
+    fleet = SubscribedFleet(on_failure=OnFailure.HALT)
     rollout = fleet.promote("web.1", 1)
     fleet.start(rollout, "w0-0")
     fleet.fail(rollout, "w0-0")
 
-    assert fleet.told()[-1:] == ["rollout.halted"]
+    assert fleet.reported_events()[-1:] == ["rollout.halted"]
 
 
-def test_a_halt_after_a_clearance_is_told_again() -> None:
-    fleet = ToldFleet()
+def test_a_halt_after_a_clearance_is_reported_again() -> None:
+    fleet = SubscribedFleet()
     rollout = fleet.promote("web.1", 1)
     for _ in range(2):
         fleet.start(rollout, "w0-0")
         fleet.fail(rollout, "w0-0")
         fleet.clock.advance(timedelta(seconds=1))
         fleet.revert(rollout, "w0-0")
-        fleet.told()
+        fleet.reported_events()
         fleet.clear(rollout, Clearance.RESUME)
 
-    told = [event for event in fleet.told() if event.startswith("rollout")]
+    told = [event for event in fleet.reported_events() if event.startswith("rollout")]
     episode = ["rollout.halted", "rollout.stopped", "rollout.resumed"]
     assert told == ["rollout.opened", *episode, *episode]
 
 
-def test_a_whole_rollout_is_opened_and_succeeded() -> None:
-    fleet = ToldFleet()
+def test_a_whole_rollout_is_reported_as_opened_and_succeeded() -> None:
+    fleet = SubscribedFleet()
     rollout = fleet.promote("web.1", 1)
     fleet.reach(rollout, "w0-0")
 
-    assert fleet.told() == ["rollout.opened", "rollout.succeeded"]
+    assert fleet.reported_events() == ["rollout.opened", "rollout.succeeded"]
     succeeded = fleet.notices()[-1]
     assert title_of(succeeded).startswith(f"✔ {CHANNEL}: web.1 succeeded on 1 host")
     assert differences(fleet.store, fleet.sample.folds) == []
@@ -189,7 +191,7 @@ def test_every_outcome_has_an_event_of_its_name(outcome: Outcome) -> None:
     assert "By Ann." in sentences_of(notice, "Ann")
 
 
-def test_an_override_is_told_as_an_emergency_and_as_a_resume() -> None:
+def test_an_override_is_reported_as_an_emergency_and_as_a_resume() -> None:
     fact = GateOverridden(
         rollout_id=ROLLOUT,
         at=T0,
@@ -271,7 +273,7 @@ def test_a_message_about_a_request_leads_to_its_page() -> None:
     assert freeze.page == "https://example.com/maintenance"
 
 
-# ── facts that tell by themselves ─────────────────────────────────────────────────────────────────
+# ── facts that are reported by themselves ─────────────────────────────────────────────────────────
 
 
 def followed(fact: Struct, position: int = 7, at: datetime = T0) -> FollowedFact:
@@ -317,7 +319,7 @@ def test_a_freeze_of_all_channels_concerns_each_of_them() -> None:
     assert not is_wanted(of_prod, other)
 
 
-def test_a_subscription_gets_what_it_asks_for() -> None:
+def test_a_subscription_gets_the_events_it_selects() -> None:
     notice = notice_of(
         followed(ChannelHeld(channel="prod", operator="user_ann", at=T0, reason="x")), {}
     )
@@ -336,7 +338,7 @@ def test_a_subscription_gets_what_it_asks_for() -> None:
 
 
 class Followed:
-    """A state that is given facts and time."""
+    """A state that receives facts and time."""
 
     def __init__(self, rows: Rows | None = None) -> None:
         self.rows = rows or {}
@@ -360,7 +362,7 @@ class Followed:
 
 
 def rows_of(hosts: Sequence[str], *channels: str) -> dict[Key, Any]:
-    """Hosts that belong to the channels in turn."""
+    """Assign the hosts to the channels in turn."""
     scopes = tuple(ChannelScope(name, "default/web", f"channel={name}") for name in channels)
     rows: dict[Key, Any] = {fleet_key(): Fleet(scopes)}
     for number, host_id in enumerate(hosts):
@@ -398,7 +400,7 @@ def test_100000_silent_hosts_of_three_channels_are_three_messages() -> None:
     assert found.events(120) == ["hosts.heard"] * 3
 
 
-def test_more_silent_hosts_are_told_after_a_quarter_of_an_hour_and_only_if_many() -> None:
+def test_more_silent_hosts_are_reported_after_a_quarter_of_an_hour_and_only_if_many() -> None:
     hosts = [f"h-{number}" for number in range(200)]
     found = Followed(rows_of(hosts, "prod"))
     found.say(*map(silent, hosts[:100]))
@@ -423,7 +425,7 @@ def test_hosts_that_are_silent_for_a_day_are_lost_once_a_day() -> None:
     assert found.events(2 * day) == ["hosts.lost"]
 
 
-def test_a_host_that_was_silent_for_half_a_minute_is_not_told() -> None:
+def test_a_host_that_was_silent_for_half_a_minute_is_not_reported() -> None:
     found = Followed(rows_of(["h-1"], "prod"))
     found.say(silent("h-1"))
     found.say(HostHeard(host_id="h-1", at=T0))
@@ -435,7 +437,7 @@ def gate(name: str, *, blocked: bool = True) -> GateChanged:
     return GateChanged(rollout_id=ROLLOUT, at=T0, gate=name, blocked=blocked, reason="it is old")
 
 
-def test_a_wait_for_a_person_is_told_after_a_minute_and_once() -> None:
+def test_a_wait_for_a_person_is_reported_once_after_a_minute() -> None:
     found = Followed()
     found.say(gate("freshness"))
     assert found.events(59) == []
@@ -447,7 +449,7 @@ def test_a_wait_for_a_person_is_told_after_a_minute_and_once() -> None:
     assert found.events(7_200) == []
 
 
-def test_any_other_wait_is_told_after_half_an_hour() -> None:
+def test_any_other_wait_is_reported_after_half_an_hour() -> None:
     found = Followed()
     found.say(gate("freeze"), gate("wave-promotion"), gate("halted"))
 
@@ -455,7 +457,7 @@ def test_any_other_wait_is_told_after_half_an_hour() -> None:
     assert [notice.gate for notice in found.due(1_800)] == ["freeze"]
 
 
-def test_a_wait_that_ended_is_not_told() -> None:
+def test_a_wait_that_ended_is_not_reported() -> None:
     found = Followed()
     found.say(gate("freeze"), gate("freeze", blocked=False))
 
@@ -486,7 +488,7 @@ def test_hosts_that_fail_late_or_drift_are_one_message_per_rollout() -> None:
     assert found.events(3_600) == []
 
 
-def test_dead_letters_are_told_at_once_and_then_counted() -> None:
+def test_dead_letters_are_reported_at_once_and_then_counted() -> None:
     died = NoticeDied(
         subscription="ops", at=T0, number=1, attempt=3, event="rollout.opened", reason="refused"
     )
@@ -503,7 +505,7 @@ def test_dead_letters_are_told_at_once_and_then_counted() -> None:
 
 
 @pytest.mark.parametrize("event", ["notify.dead", "target.disabled"])
-def test_no_subscription_is_told_of_its_own_failure(event: str) -> None:
+def test_no_subscription_is_notified_of_its_own_failure(event: str) -> None:
     notice = Notice(
         event=event, severity=Severity.CRITICAL, at=T0, position=1, subject="ops", reason="x"
     )
@@ -513,7 +515,7 @@ def test_no_subscription_is_told_of_its_own_failure(event: str) -> None:
     assert not is_wanted(subscription(name="other", scopes=("channel:prod",)), notice)
 
 
-# ── words ─────────────────────────────────────────────────────────────────────────────────────────
+# ── texts ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize("event", [*EVENTS, TEST_EVENT])
@@ -540,11 +542,11 @@ def test_every_event_has_a_title_that_begins_with_a_sign(event: str) -> None:
     ("seconds", "text"),
     [(5, "5 s"), (1_380, "23 min"), (7_500, "2 h 5 min"), (100_000, "1 d 3 h"), (-5, "0 s")],
 )
-def test_a_duration_has_its_largest_units(seconds: int, text: str) -> None:
+def test_a_duration_is_written_in_its_largest_units(seconds: int, text: str) -> None:
     assert duration_text(timedelta(seconds=seconds)) == text
 
 
-def test_a_full_page_is_cut_where_a_commit_begins() -> None:
+def test_a_full_page_is_cut_at_the_beginning_of_a_commit() -> None:
     """Wrong version: events of the same time that come earlier are lost."""
     times = [1, 0, 2, 2]
     page = tuple(
@@ -559,14 +561,14 @@ def test_a_full_page_is_cut_where_a_commit_begins() -> None:
 
 @pytest.mark.req("NT-2", **PURE)
 @pytest.mark.parametrize("kind", golden_messages.RENDERINGS)
-def test_each_target_is_sent_what_its_golden_file_shows(kind: str) -> None:
+def test_messages_to_each_target_equal_its_golden_file(kind: str) -> None:
     """Run ``python -m tests.domain.golden_messages`` after a change, and review the diff."""
     file = golden_messages.DIRECTORY / f"{kind}.json"
 
     assert golden_messages.golden(kind) == file.read_text()
 
 
-def test_what_users_write_is_no_markup() -> None:
+def test_escapes_markup_in_text_from_users() -> None:
     """A reason that mentions everybody, and a name with a tag."""
     proposed = golden_messages.messages()[2]
     slack = str(renderings.render_slack(proposed))

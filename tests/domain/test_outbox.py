@@ -1,4 +1,4 @@
-"""The rules of the outbox: names, secrets, back-off, the edges of an intent, what a look means."""
+"""The rules of the outbox: names, secrets, back-off, the transitions of an intent, observations."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def asked(release_id: str = "web.1", command_id: str = "c1", **other: Any) -> In
 # ── names and keys ────────────────────────────────────────────────────────────────────────────────
 
 
-def test_makes_key_and_id_of_what_was_decided() -> None:
+def test_derives_key_and_id_from_the_decision() -> None:
     fact = asked()
 
     assert fact.idempotency_key == "web:web.1:alias:1"
@@ -100,7 +100,7 @@ def test_makes_key_and_id_of_what_was_decided() -> None:
 @pytest.mark.parametrize(
     "text", ["", "web", "web:web.1:alias", "web:web.1:alias:-1", "web:web.1:alias:01", "a:b:c:d:1"]
 )
-def test_takes_no_other_text_for_a_key(text: str) -> None:
+def test_refuses_any_other_text_as_a_key(text: str) -> None:
     assert parse_key(text) is None
 
 
@@ -141,7 +141,7 @@ SECRETS = (
 @pytest.mark.req("RS-9", **PURE)
 @pytest.mark.parametrize("secret", SECRETS)
 @pytest.mark.parametrize("member", ["releaseId", "status", "digest", "channel"])
-def test_lets_no_credential_into_a_requested_state(member: str, secret: str) -> None:
+def test_refuses_credentials_in_a_requested_state(member: str, secret: str) -> None:
     """RS-9: "Credentials, key material and decrypted values are refused at write"."""
     with pytest.raises(SecretRefused) as refusal:
         check_requested_state({"releaseId": "web.1", member: secret})
@@ -173,7 +173,7 @@ def test_refuses_members_that_announce_a_secret(member: str) -> None:
         {"releaseId": "x" * 257},
     ],
 )
-def test_takes_declared_members_of_their_form_and_nothing_else(state: dict[str, Any]) -> None:
+def test_accepts_only_declared_members_of_their_form(state: dict[str, Any]) -> None:
     with pytest.raises((InvalidInput, LimitExceeded)):
         check_requested_state(state)
 
@@ -211,14 +211,14 @@ def test_takes_a_snapshot_of_a_release() -> None:
         ("", ""),
     ],
 )
-def test_keeps_words_and_small_numbers_of_an_error(said: str, kept: str) -> None:
+def test_keeps_plain_words_and_small_numbers_of_an_error(said: str, kept: str) -> None:
     """RS-9: "lastError (redacted)"."""
     assert redact(said) == kept
 
 
 @pytest.mark.req("RS-9", **PURE)
 @given(st.text(max_size=200), st.sampled_from(SECRETS), st.text(max_size=2_000))
-def test_shows_no_secret_whatever_stands_around_it(before: str, secret: str, after: str) -> None:
+def test_redacts_a_secret_in_any_surrounding_text(before: str, secret: str, after: str) -> None:
     shown = redact(f"{before} {secret} {after}")
 
     assert secret not in shown
@@ -248,7 +248,7 @@ def test_spreads_waits_over_their_whole_length(attempt: int, jitter: int) -> Non
 
 
 class Counted:
-    """A pattern that adds up the characters it is given to look at."""
+    """A pattern that counts the characters that it examines."""
 
     def __init__(self, pattern: re.Pattern[str], work: list[int]) -> None:
         self._pattern = pattern
@@ -279,10 +279,10 @@ class Counted:
     ],
 )
 @pytest.mark.long
-def test_looks_at_each_character_of_a_long_text_a_fixed_number_of_times(
+def test_examines_each_character_of_a_long_text_a_fixed_number_of_times(
     monkeypatch: pytest.MonkeyPatch, piece: str
 ) -> None:
-    """Each pattern is one class of characters, so its work is the text that it is given."""
+    """Each pattern is one class of characters, so its work is proportional to the text."""
     work: list[int] = []
     for name in ("_RUN", "_SEGMENT", "_DIGIT", "_CAPITAL", "_PART", "_JSON_OBJECT"):
         monkeypatch.setattr(redaction, name, Counted(getattr(redaction, name), work))
@@ -294,8 +294,8 @@ def test_looks_at_each_character_of_a_long_text_a_fixed_number_of_times(
 
 
 @given(st.text("aB1+/ .-_eyJ", max_size=80))
-def test_finds_material_and_signed_tokens_as_their_definitions_say(text: str) -> None:
-    """The same rules, said with a look ahead from every character."""
+def test_finds_key_material_and_signed_tokens_by_their_definitions(text: str) -> None:
+    """The same rules, written with a lookahead at every character."""
     material = re.compile(r"(?=[A-Za-z]*[0-9])(?=[A-Za-z0-9]*[A-Z])[A-Za-z0-9+/]{24,}")
     token = re.compile(r"\beyJ[\w-]{8,}\.[\w-]+\.")
 
@@ -335,7 +335,9 @@ def delivery(state: IntentState = IntentState.PENDING, attempts: int = 0, **othe
 
 
 @pytest.mark.parametrize(("state", "fact"), list(product(IntentState, get_args(Progress))))
-def test_accepts_exactly_the_drawn_edges(state: IntentState, fact: type[Struct]) -> None:
+def test_accepts_exactly_the_transitions_of_the_diagram(
+    state: IntentState, fact: type[Struct]
+) -> None:
     try:
         after = step_delivery(delivery(state, 2), SAMPLE[fact], T0)  # type: ignore[arg-type]
     except IllegalTransition:
@@ -345,7 +347,7 @@ def test_accepts_exactly_the_drawn_edges(state: IntentState, fact: type[Struct])
         assert (after.next_attempt_at is not None) is (after.state is IntentState.PENDING)
 
 
-def test_starts_with_what_was_asked_and_takes_it_once() -> None:
+def test_starts_an_intent_as_requested_and_only_once() -> None:
     assert step_delivery(None, asked(), T0) == delivery(next_attempt_at=T0)
     with pytest.raises(IllegalTransition):
         step_delivery(None, AttemptSucceeded(**about, attempt=1), T0)
@@ -355,7 +357,7 @@ def test_starts_with_what_was_asked_and_takes_it_once() -> None:
         step_intent(step_intent(None, asked(), T0), asked(), T0)
 
 
-def test_queues_in_order_and_replaces_what_waits_for_the_same_operation() -> None:
+def test_queues_in_order_and_replaces_a_waiting_intent_of_the_same_operation() -> None:
     queue, none = step_queue(Queue("web"), asked(), T0)
     queue, _ = step_queue(queue, asked(operation="dns", now=T0 + timedelta(1)), T0)
     queue, superseded = step_queue(queue, asked("web.2", "c2"), T0)
@@ -436,7 +438,7 @@ def test_knows_only_intents_of_the_scope() -> None:
             decide_record((row,), record(1), T0)
 
 
-def test_asks_for_an_effect_once_per_command() -> None:
+def test_requests_an_effect_once_per_command() -> None:
     command = RequestEffect(
         scope="web",
         operation="alias",
@@ -457,7 +459,7 @@ def test_asks_for_an_effect_once_per_command() -> None:
         decide_request((None,), replace(command, by=""), T0)
 
 
-def test_a_redrive_says_who_and_why() -> None:
+def test_a_redrive_records_who_and_why() -> None:
     queue = Queue("web", newest={"alias": OLD})
     for wrong in ({"by": ""}, {"reason": " "}, {"reason": "x" * 2_000}):
         said = {**about, "by": "user_1", "reason": "mended"} | wrong
@@ -466,7 +468,7 @@ def test_a_redrive_says_who_and_why() -> None:
 
 
 @pytest.mark.parametrize("state", list(IntentState))
-def test_cancels_what_is_pending_or_dead_and_says_who_and_why(state: IntentState) -> None:
+def test_cancels_pending_or_dead_intents_and_records_who_and_why(state: IntentState) -> None:
     command = CancelIntent(**about, by="user_1", reason="the channel is gone")
     if state in (IntentState.PENDING, IntentState.DEAD):
         (fact,) = decide_cancel((delivery(state, 2),), command, T0)
@@ -481,7 +483,7 @@ def test_cancels_what_is_pending_or_dead_and_says_who_and_why(state: IntentState
             decide_cancel((delivery(),), replace(command, **wrong), T0)
 
 
-# ── what a look means ─────────────────────────────────────────────────────────────────────────────
+# ── observations ──────────────────────────────────────────────────────────────────────────────────
 
 INTENT = Intent(
     "web", "alias", "web.2", "web:web.2:alias:2", RequestedState(release_id="web.2"), 2, T0
@@ -512,7 +514,7 @@ INTENT = Intent(
         (Observation("by hand"), ReconciliationFinding.CONFLICTING),
     ],
 )
-def test_judges_what_it_sees_by_key_then_by_state(
+def test_judges_an_observation_by_key_then_by_state(
     seen: Observation, finding: ReconciliationFinding
 ) -> None:
     assert judge(INTENT, seen) is finding
@@ -543,7 +545,7 @@ LOOKS: dict[tuple[ReconciliationFinding, IntentState], list[str]] = {
 
 @pytest.mark.req("RS-11", **PURE)
 @pytest.mark.parametrize(("finding", "state"), list(product(ReconciliationFinding, IntentState)))
-def test_says_of_each_look_what_follows_and_says_it_once(
+def test_records_the_result_of_each_observation_once(
     finding: ReconciliationFinding, state: IntentState
 ) -> None:
     decided = decide_effect((None, QUEUE, delivery(state)), look(finding), T0)
@@ -555,7 +557,7 @@ def test_says_of_each_look_what_follows_and_says_it_once(
         assert decide_effect((drift, QUEUE, delivery(state)), look(finding), T0) == ()
 
 
-def test_repeats_nothing_where_the_registry_disagrees_or_something_newer_was_asked() -> None:
+def test_repeats_nothing_if_the_registry_disagrees_or_a_newer_intent_exists() -> None:
     done = delivery(IntentState.DONE)
     decided = decide_effect(
         (None, QUEUE, done), look(ReconciliationFinding.MISSING, repairable=False), T0
@@ -565,7 +567,7 @@ def test_repeats_nothing_where_the_registry_disagrees_or_something_newer_was_ask
     assert decide_effect((None, newer, done), look(ReconciliationFinding.MISSING), T0) == ()
 
 
-def test_closes_what_it_opened_and_nothing_else() -> None:
+def test_closes_only_drift_that_it_opened() -> None:
     detected = DriftDetected(
         scope="web", subject="alias", finding=ReconciliationFinding.BEHIND, signature="s0"
     )
@@ -582,7 +584,7 @@ def test_closes_what_it_opened_and_nothing_else() -> None:
     ]
 
 
-def test_says_once_that_a_row_is_not_its_history() -> None:
+def test_reports_once_that_a_row_contradicts_its_history() -> None:
     command = ReconcileActual(scope="web", differs=True, signature="s1")
     (refused,) = decide_actual((None,), command, T0)
     assert isinstance(refused, ReconciliationRefused)

@@ -1,4 +1,4 @@
-"""Intents of the outbox and their deliveries, from a promotion on."""
+"""Intents of the outbox and their deliveries, starting with a promotion."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def fake() -> FakeTarget:
 # ── facts ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_goes_in_both_directions(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
+def test_converts_in_both_directions(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
     outbox_world.pin("web.1", ALIAS)
     assert fake.calls == []
     outbox_world.worker({ALIAS: fake}).work()
@@ -77,7 +77,7 @@ def test_shows_an_intent_and_its_delivery_as_one_document(
     assert {"next_attempt_at", "last_error"} <= set(OutboxDocument.__struct_fields__)
 
 
-def test_reconciles_as_its_duties_say(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
+def test_reconciles_as_specified(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
     worker = outbox_world.worker(by_operation(fake, OPERATIONS))
     reconciler = Reconciler(worker)
     outbox_world.pin("web.1", ALIAS)
@@ -114,7 +114,7 @@ def test_splits_the_intent_from_its_delivery(outbox_world: OutboxWorld, fake: Fa
         )
 
 
-def test_finds_what_is_due_by_an_index(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
+def test_finds_due_intents_by_an_index(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
     assert [index.name for index in QUEUES.indexes] == ["due"]
     for number in range(3):
         outbox_world.pin("web.1", ALIAS, scope=f"s{number}")
@@ -127,7 +127,7 @@ def test_finds_what_is_due_by_an_index(outbox_world: OutboxWorld, fake: FakeTarg
     assert [made.scope for made in worker.work()] == ["s0"]
 
 
-def test_makes_ids_and_keys_that_a_second_promotion_does_not_share() -> None:
+def test_a_second_promotion_has_other_ids_and_keys() -> None:
     assert intent_id("web", "alias", "web.1", "c1") != intent_id("web", "alias", "web.1", "c2")
     first, second = (idempotency_key("web", "web.1", "alias", version) for version in (1, 3))
     assert (str(first), str(second)) == ("web:web.1:alias:1", "web:web.1:alias:3")
@@ -142,7 +142,7 @@ def test_claims_a_scope_by_a_lease(outbox_world: OutboxWorld, fake: FakeTarget) 
     assert len(outbox_world.worker({ALIAS: fake}).work()) == 1
 
 
-def test_backs_off_and_dies_aloud(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
+def test_backs_off_and_records_a_dead_letter(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
     outbox_world.pin("web.1", ALIAS)
     fake.fail(*["no"] * 12)
     worker = outbox_world.worker({ALIAS: fake})
@@ -168,7 +168,7 @@ def test_keeps_the_order_of_a_scope_and_the_newest_of_an_operation(
     assert "IntentSuperseded" in outbox_world.types()
 
 
-def test_says_of_each_outcome_whose_it_is(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
+def test_records_the_intent_of_each_outcome(outbox_world: OutboxWorld, fake: FakeTarget) -> None:
     outbox_world.pin("web.1", ALIAS)
     fake.fail("status 503")
     worker = outbox_world.worker({ALIAS: fake})
@@ -188,14 +188,14 @@ def test_says_of_each_outcome_whose_it_is(outbox_world: OutboxWorld, fake: FakeT
     assert b"status 503" in failed.body
 
 
-def test_keeps_of_an_error_what_a_list_allows() -> None:
+def test_keeps_only_allowed_parts_of_an_error() -> None:
     assert ERROR_CHARS_MAX == 500
     assert len(redact("word " * 1_000)) == 500
     said = redact("connection to db-7.internal as password=hunter2 failed after 30 seconds")
     assert said == "connection to [redacted] as [redacted] failed after 30 seconds"
 
 
-def test_keeps_a_conflicting_observation_as_evidence_without_authority(
+def test_stores_a_conflicting_observation_as_evidence_without_authority(
     outbox_world: OutboxWorld, fake: FakeTarget
 ) -> None:
     outbox_world.pin("web.1", ALIAS)

@@ -1,4 +1,6 @@
-"""The rules of packages that need no engine: paths, sources, four eyes, reasons, forms, costs."""
+"""The rules of packages that need no engine: paths, sources, review by others, reasons, forms,
+costs.
+"""
 
 from __future__ import annotations
 
@@ -127,14 +129,14 @@ def test_sets_up_a_repository_once_and_changes_it_at_a_version(package_log: Pack
 
 
 @pytest.mark.parametrize("quorum", [-1, 17])
-def test_refuses_a_quorum_that_nobody_could_meet(package_log: PackageLog, quorum: int) -> None:
+def test_refuses_an_impossible_quorum(package_log: PackageLog, quorum: int) -> None:
     refused(package_log, InvalidMember, CreateRepository(name="r", by=OPERATOR, quorum=quorum))
 
 
 # ── paths ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_starts_no_package_inside_or_around_another(package_log: PackageLog) -> None:
+def test_refuses_a_package_inside_or_around_another(package_log: PackageLog) -> None:
     package_log.create(package="a/b")
 
     refused(package_log, PathOverlap, creation(package="a"))
@@ -151,7 +153,7 @@ def test_starts_no_package_inside_or_around_another(package_log: PackageLog) -> 
     assert differences(package_log.store, FOLDS) == []
 
 
-def test_lets_first_revisions_be_drafted_side_by_side_until_one_is_published(
+def test_allows_several_first_drafts_until_one_is_published(
     package_log: PackageLog,
 ) -> None:
     one, two = package_log.create("v1"), package_log.create("v2")
@@ -165,18 +167,20 @@ def test_lets_first_revisions_be_drafted_side_by_side_until_one_is_published(
     refused(package_log, PackageExists, creation(workspace="v3", tasks=(Clone(one),)))
 
 
-def test_needs_a_repository(package_log: PackageLog) -> None:
+def test_requires_a_repository(package_log: PackageLog) -> None:
     refused(package_log, RepositoryNotFound, creation(repository="nowhere"))
 
 
 # ── tasks and sources ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_takes_one_task_at_creation(package_log: PackageLog) -> None:
+def test_accepts_one_task_at_creation(package_log: PackageLog) -> None:
     refused(package_log, TooManyTasks, creation(tasks=(Init(), Init())))
 
 
-def test_makes_revisions_only_from_what_is_published_and_fits(package_log: PackageLog) -> None:
+def test_creates_revisions_only_from_published_and_matching_sources(
+    package_log: PackageLog,
+) -> None:
     draft = package_log.create(package="draft")
     base = package_log.published(package="base", files=files(a="1"))
     newer = package_log.published("v2", package="base", task=Edit(base), files=files(a="2"))
@@ -216,7 +220,7 @@ def test_makes_revisions_only_from_what_is_published_and_fits(package_log: Packa
     )
 
 
-def test_makes_nothing_from_what_is_being_deleted(package_log: PackageLog) -> None:
+def test_creates_nothing_from_a_revision_that_is_being_deleted(package_log: PackageLog) -> None:
     base = package_log.published(package="base")
     package_log.update(base, finalizers=("hold",))
     package_log.propose_deletion(base)
@@ -226,7 +230,7 @@ def test_makes_nothing_from_what_is_being_deleted(package_log: PackageLog) -> No
     refused(package_log, Terminating, creation(package="base", workspace="v2", tasks=(Edit(base),)))
 
 
-def test_names_some_blockers_and_counts_all(package_log: PackageLog) -> None:
+def test_names_some_dependents_and_counts_all(package_log: PackageLog) -> None:
     base = package_log.published(package="base")
     for number in range(DEPENDENTS_NAMED_MAX + 3):
         package_log.create(package=f"p{number}", task=Clone(base))
@@ -246,7 +250,7 @@ def test_names_some_blockers_and_counts_all(package_log: PackageLog) -> None:
 # ── review ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_withdrawing_is_for_the_proposer_and_rejecting_needs_a_reason(
+def test_the_proposer_may_withdraw_and_a_rejection_needs_a_reason(
     package_log: PackageLog,
 ) -> None:
     name = package_log.create()
@@ -264,7 +268,7 @@ def test_withdrawing_is_for_the_proposer_and_rejecting_needs_a_reason(
     assert package_log.revision(name).lifecycle == Lifecycle.DRAFT
 
 
-def test_rejecting_a_deletion_needs_a_reason_ones_own_proposal_too(package_log: PackageLog) -> None:
+def test_rejecting_a_deletion_needs_a_reason_even_for_the_proposer(package_log: PackageLog) -> None:
     name = package_log.brought_to(Lifecycle.DELETION_PROPOSED)
     seen = package_log.version(name)
 
@@ -278,7 +282,7 @@ def test_rejecting_a_deletion_needs_a_reason_ones_own_proposal_too(package_log: 
     assert isinstance(outcome.facts[0], RevisionDeletionRejected)
 
 
-def test_forgets_approvals_when_the_proposal_ends(package_log: PackageLog) -> None:
+def test_discards_approvals_when_the_proposal_ends(package_log: PackageLog) -> None:
     package_log.repository("strict", quorum=2)
     name = package_log.create(repository="strict")
     package_log.propose(name)
@@ -291,7 +295,7 @@ def test_forgets_approvals_when_the_proposal_ends(package_log: PackageLog) -> No
     assert package_log.revision(name).lifecycle == Lifecycle.PROPOSED
 
 
-def test_counts_everybody_who_changed_what_would_be_published(package_log: PackageLog) -> None:
+def test_counts_every_editor_of_the_proposed_content(package_log: PackageLog) -> None:
     name = package_log.create()
     package_log.update(name, by="user_gates", readiness_gates=("tested",))
     package_log.push(name, files(a="1"), by="user_files")
@@ -308,7 +312,7 @@ def test_counts_everybody_who_changed_what_would_be_published(package_log: Packa
     package_log.approve(name, by="user_labels")
 
 
-def test_bounds_the_editors_of_a_revision(package_log: PackageLog) -> None:
+def test_limits_the_editors_of_a_revision(package_log: PackageLog) -> None:
     name = package_log.create()
     for number in range(EDITORS_MAX - 1):
         package_log.push(name, files(a=str(number)), by=f"user_{number}")
@@ -318,7 +322,7 @@ def test_bounds_the_editors_of_a_revision(package_log: PackageLog) -> None:
     package_log.push(name, files(a="x"), by=AUTHOR)
 
 
-def test_takes_a_report_only_about_the_content_that_stands(package_log: PackageLog) -> None:
+def test_accepts_a_report_only_about_the_current_content(package_log: PackageLog) -> None:
     name = package_log.create(files=files(a="1"))
     found = (Condition("tested", ConditionStatus.TRUE),)
 
@@ -340,7 +344,7 @@ def test_takes_a_report_only_about_the_content_that_stands(package_log: PackageL
 # ── deletion ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_protects_proposals_and_asks_for_four_eyes_where_things_are_deployed(
+def test_deployment_repositories_protect_proposals_and_require_a_second_person(
     package_log: PackageLog,
 ) -> None:
     package_log.repository("prod", deployment=True)
@@ -356,10 +360,10 @@ def test_protects_proposals_and_asks_for_four_eyes_where_things_are_deployed(
     assert package_log.find(name) is None
 
 
-def test_takes_links_that_are_gone_for_a_deletion_that_came_between(
+def test_treats_missing_links_as_a_deletion_that_happened_meanwhile(
     package_log: PackageLog,
 ) -> None:
-    """Rows are not all read at one moment; a decision on half a deletion must not go on."""
+    """Rows are not all read at one moment; a decision on a half-read deletion must not proceed."""
     name = package_log.create()
     command = DeleteRevision(name=name, by=OPERATOR)
     (*rows, _) = (
@@ -372,7 +376,9 @@ def test_takes_links_that_are_gone_for_a_deletion_that_came_between(
         delete_revision.decide((*rows, None), command, package_log.clock())
 
 
-def test_lets_one_person_alone_delete_what_they_proposed(package_log: PackageLog) -> None:
+def test_one_person_may_delete_what_they_proposed_if_the_quorum_is_one(
+    package_log: PackageLog,
+) -> None:
     package_log.repository("mine", deployment=True, quorum=0)
     name = package_log.create(repository="mine")
     package_log.propose(name)
@@ -426,7 +432,7 @@ def test_unlinks_a_revision_from_the_middle_of_its_package(package_log: PackageL
         {"readiness_gates": ("no gate",)},
     ],
 )
-def test_refuses_what_has_no_form_with_a_clear_error(
+def test_refuses_malformed_commands_with_a_clear_error(
     package_log: PackageLog, members: dict[str, Any]
 ) -> None:
     refusal = refused(package_log, TidegateError, creation(**members))
@@ -445,13 +451,17 @@ def test_refuses_what_has_no_form_with_a_clear_error(
     ],
     ids=["labels", "annotations", "finalizers", "gates", "files"],
 )
-def test_refuses_what_is_too_much(package_log: PackageLog, members: dict[str, Any]) -> None:
+def test_refuses_commands_beyond_the_limits(
+    package_log: PackageLog, members: dict[str, Any]
+) -> None:
     refusal = refused(package_log, TidegateError, creation(**members))
 
     assert refusal.code in ("limit_exceeded", "too_large")
 
 
-def test_a_command_costs_the_same_however_much_there_is(package_log: PackageLog) -> None:
+def test_the_cost_of_a_command_does_not_depend_on_the_amount_of_data(
+    package_log: PackageLog,
+) -> None:
     """The largest: a clone, sixteen levels deep, with everything that a revision may carry."""
     base = package_log.published(package="base", files=files(a="1"))
     deep = "/".join("abcdefghijklmnop")
@@ -470,7 +480,7 @@ def test_a_command_costs_the_same_however_much_there_is(package_log: PackageLog)
     assert max(costs[1:]) <= 20
 
 
-def test_knows_a_word_for_every_fact_and_a_fact_for_every_slice() -> None:
+def test_every_fact_has_an_audit_word_and_every_slice_a_fact() -> None:
     written = {fact for item in packages.SLICES for fact in item.writes}
 
     assert set(ACTIONS) == {item.struct for item in FACTS} == written
@@ -540,7 +550,7 @@ def test_keeps_its_origin_when_tasks_are_appended(package_log: PackageLog) -> No
     refused(package_log, OriginFixed, UpdateRevision(tasks=(Edit(first), Init()), **seen))
 
 
-def test_a_name_that_is_none_is_told_before_anything_is_read(package_log: PackageLog) -> None:
+def test_refuses_a_malformed_name_before_anything_is_read(package_log: PackageLog) -> None:
     for command in (ProposeRevision, ProposeDeletion, DeleteRevision, UpdateRevision):
         refused(package_log, InvalidName, command(name="a/../b", by=AUTHOR))
     with pytest.raises(InvalidName):

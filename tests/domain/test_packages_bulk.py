@@ -1,4 +1,4 @@
-"""A whole package at once: a plan that deletes it, an import that brings it, all or nothing."""
+"""A whole package at once: a plan that deletes it and an import that creates it, all or nothing."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def test_deletes_a_package_with_all_its_revisions_in_one_commit(package_log: Pac
     assert package_log.revision(fresh).number == 4, "its numbers stay used"
 
 
-def test_deletes_nothing_of_a_package_and_tells_every_reason(package_log: PackageLog) -> None:
+def test_deletes_nothing_of_a_package_and_reports_every_reason(package_log: PackageLog) -> None:
     first = package_log.published("v1")
     second = package_log.published("v2", task=Edit(first))
     held = package_log.create("v3", task=Edit(first))
@@ -136,7 +136,7 @@ def test_deletes_nothing_of_a_package_and_tells_every_reason(package_log: Packag
     assert f"{held} waits for backup" in blockers
 
 
-def test_asks_for_four_eyes_over_each_revision_of_a_plan(package_log: PackageLog) -> None:
+def test_requires_a_second_person_for_each_revision_of_a_plan(package_log: PackageLog) -> None:
     package_log.repository("prod", deployment=True)
     name = package_log.published(repository="prod")
     package_log.act(ProposeDeletion, name, OPERATOR)
@@ -150,7 +150,7 @@ def test_asks_for_four_eyes_over_each_revision_of_a_plan(package_log: PackageLog
     package_log.run(planned(package_log, "prod/web", by=REVIEWER))
 
 
-def test_deletes_only_what_the_plan_was_made_from(package_log: PackageLog) -> None:
+def test_deletes_only_the_revisions_that_the_plan_was_based_on(package_log: PackageLog) -> None:
     name = package_log.create()
     plan = planned(package_log)
     package_log.update(name, labels={"a": "b"})
@@ -166,7 +166,7 @@ def test_deletes_only_what_the_plan_was_made_from(package_log: PackageLog) -> No
     refused(package_log, DeletionPlanOutdated, plan)
 
 
-def test_refuses_a_plan_that_is_none(package_log: PackageLog) -> None:
+def test_refuses_a_malformed_plan(package_log: PackageLog) -> None:
     name = package_log.create()
     seen = PlannedDeletion(name, package_log.version(name))
     many = tuple(PlannedDeletion(f"blueprints.web.w{n}", 1) for n in range(PLANNED_MAX + 1))
@@ -216,11 +216,11 @@ def test_imports_published_revisions_with_their_numbers(package_log: PackageLog)
     assert package_log.revision(edit).number == 10
 
 
-def test_imports_only_into_a_package_of_which_nothing_was_made_here(
+def test_imports_only_into_a_package_without_revisions_of_its_own(
     package_log: PackageLog,
 ) -> None:
     package_log.run(imported(1, 2))
-    package_log.run(imported(3))  # an import may go on
+    package_log.run(imported(3))  # an import may continue
     assert package_log.package(WEB).imported
     package_log.create("mine", task=Edit("blueprints.web.v3"))
 
@@ -230,7 +230,7 @@ def test_imports_only_into_a_package_of_which_nothing_was_made_here(
     assert differences(package_log.store, FOLDS) == []
 
 
-def test_uses_no_number_a_second_time_by_an_import(package_log: PackageLog) -> None:
+def test_an_import_uses_no_number_twice(package_log: PackageLog) -> None:
     name = package_log.published()
     package_log.propose_deletion(name)
     package_log.delete(name)
@@ -240,7 +240,7 @@ def test_uses_no_number_a_second_time_by_an_import(package_log: PackageLog) -> N
     package_log.run(imported(2))
 
 
-def test_refuses_an_import_that_is_none(package_log: PackageLog) -> None:
+def test_refuses_a_malformed_import(package_log: PackageLog) -> None:
     refused(package_log, RepositoryNotFound, imported(1, repository="nowhere"))
     refused(package_log, InvalidMember, imported())
     refused(package_log, InvalidMember, imported(2, 1))
@@ -259,8 +259,8 @@ def test_refuses_an_import_that_is_none(package_log: PackageLog) -> None:
 
 
 @pytest.mark.parametrize("package", ["web", "/".join("abcdefghijklmnop")])
-def test_takes_no_more_than_fits_into_one_commit_of_the_whole_system(package: str) -> None:
-    """The most that a command may name, as deep as a path may be, with the releases of it all."""
+def test_the_largest_command_fits_into_one_commit_of_the_whole_system(package: str) -> None:
+    """The largest command: the maximum of revisions, the deepest path, and a release of each."""
     package_log = PackageLog(MemoryStore(composition.SCHEMA))
     commits: list[Commit] = []
     submit = direct(package_log.store)
@@ -287,7 +287,7 @@ def test_takes_no_more_than_fits_into_one_commit_of_the_whole_system(package: st
 # ── owners ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_lets_an_owner_have_one_open_revision_per_package(package_log: PackageLog) -> None:
+def test_an_owner_may_have_one_open_revision_per_package(package_log: PackageLog) -> None:
     metadata = Metadata(owner_references=(OwnerReference("variant", "edge"),))
     first = package_log.create("v1", metadata=metadata)
 
@@ -308,7 +308,7 @@ def test_lets_an_owner_have_one_open_revision_per_package(package_log: PackageLo
     assert differences(package_log.store, FOLDS) == []
 
 
-def test_reaps_what_is_open_in_the_name_of_an_owner_that_is_gone(package_log: PackageLog) -> None:
+def test_deletes_open_revisions_of_a_deleted_owner(package_log: PackageLog) -> None:
     gone = OwnerReference("variant", "edge")
     package_log.repository("prod", deployment=True)
     owned = Metadata(owner_references=(gone, OwnerReference("team", "core")))
@@ -338,7 +338,7 @@ def test_reaps_what_is_open_in_the_name_of_an_owner_that_is_gone(package_log: Pa
     assert clean_up_owner(package_log.control, gone, OPERATOR) == Reaped((), (protected,))
 
 
-def test_warns_who_descends_from_what_is_about_to_go(package_log: PackageLog) -> None:
+def test_warns_of_revisions_that_descend_from_those_to_be_deleted(package_log: PackageLog) -> None:
     base = package_log.published(package="base")
     package_log.propose_deletion(base)
 

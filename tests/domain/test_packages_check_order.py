@@ -62,7 +62,7 @@ WELL_FORMED: dict[type[Any], dict[str, Any]] = {
 
 @pytest.mark.parametrize("command", list(MALFORMED), ids=lambda item: item.__name__)
 @pytest.mark.parametrize("stands", [False, True], ids=["absent", "stale"])
-def test_tells_the_form_before_what_stands(
+def test_checks_the_form_before_the_stored_state(
     package_log: PackageLog, command: type[Any], stands: bool
 ) -> None:
     members = {"name": NAME, "by": AUTHOR, "expected_version": 10_000} | MALFORMED[command]
@@ -73,11 +73,9 @@ def test_tells_the_form_before_what_stands(
 
 
 @pytest.mark.parametrize("command", list(WELL_FORMED), ids=lambda item: item.__name__)
-def test_tells_of_two_faults_the_earlier(package_log: PackageLog, command: type[Any]) -> None:
+def test_reports_the_earlier_of_two_faults(package_log: PackageLog, command: type[Any]) -> None:
     members = {"name": NAME, "by": REVIEWER} | WELL_FORMED[command]
-    assert answer_of(package_log, command(**members))[0] == 404, (
-        "before the version that is not given"
-    )
+    assert answer_of(package_log, command(**members))[0] == 404, "before the missing version"
     package_log.create(metadata=Metadata(finalizers=("hold",)))
     assert answer_of(package_log, command(**members)) == (428, "version_required")
     old = package_log.version(NAME)
@@ -88,7 +86,7 @@ def test_tells_of_two_faults_the_earlier(package_log: PackageLog, command: type[
     assert answer_of(package_log, seen) == (409, "terminating"), "before the transition"
 
 
-def test_tells_the_state_before_the_policy(package_log: PackageLog) -> None:
+def test_checks_the_state_before_the_policy(package_log: PackageLog) -> None:
     name = package_log.create(readiness_gates=("tested",))
     own = ApproveRevision(
         name=name, by=AUTHOR, digest=DIGEST, expected_version=package_log.version(name)
@@ -121,7 +119,7 @@ def test_answers_the_documented_double_fault(package_log: PackageLog) -> None:
     assert answer_of(package_log, both) == (409, "version_conflict")
 
 
-def test_lets_a_merely_concurrent_neighbour_succeed(package_log: PackageLog) -> None:
+def test_a_concurrent_command_on_a_neighbour_succeeds(package_log: PackageLog) -> None:
     one, two = package_log.create("v1"), package_log.create("v2")
     for name in (one, two):
         package_log.propose(name)
@@ -139,7 +137,7 @@ def test_lets_a_merely_concurrent_neighbour_succeed(package_log: PackageLog) -> 
     assert (package_log.revision(two).number, package_log.revision(one).number) == (1, 2)
 
 
-def test_lets_one_of_two_approvals_of_a_revision_succeed(package_log: PackageLog) -> None:
+def test_one_of_two_approvals_of_a_revision_succeeds(package_log: PackageLog) -> None:
     name = package_log.create()
     package_log.propose(name)
     approval = ApproveRevision(

@@ -1,4 +1,4 @@
-"""Names, file paths and content of packages: what is one, what differs, what merges."""
+"""Names, file paths and content of packages: their form, their differences and their merges."""
 
 from __future__ import annotations
 
@@ -34,15 +34,13 @@ labels = st.from_regex(r"[a-z0-9]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
 
 
 @given(labels, st.lists(labels, min_size=1, max_size=5), labels)
-def test_takes_a_name_apart_into_what_it_was_made_of(
-    repository: str, path: list[str], workspace: str
-) -> None:
+def test_parses_a_name_into_its_parts(repository: str, path: list[str], workspace: str) -> None:
     place = identity(repository, "/".join(path), workspace)
 
     assert parse(place.name) == place
 
 
-def test_spells_names_with_dots() -> None:
+def test_writes_names_with_dots() -> None:
     assert identity("blueprints", "networking/vpc", "v1").name == "blueprints.networking.vpc.v1"
     assert parse("blueprints.web.ws1") == Identity("blueprints", "web", "ws1")
     assert identity("blueprints", "a/x", "v1").package == "blueprints/a/x"
@@ -73,7 +71,7 @@ def test_spells_names_with_dots() -> None:
         ("b", "wéb", "v1"),
     ],
 )
-def test_refuses_names_that_are_none(repository: str, path: str, workspace: str) -> None:
+def test_refuses_malformed_names(repository: str, path: str, workspace: str) -> None:
     with pytest.raises(InvalidName) as refusal:
         identity(repository, path, workspace)
 
@@ -109,7 +107,7 @@ def test_refuses_a_dotted_name_that_names_no_revision(name: str) -> None:
         "s" * 256,
     ],
 )
-def test_refuses_file_paths_that_could_leave_or_lie(path: str) -> None:
+def test_refuses_file_paths_that_could_escape_or_mislead(path: str) -> None:
     with pytest.raises(InvalidFilePath) as refusal:
         FileManifest((File(path, "0" * 64, 0),))
 
@@ -121,12 +119,12 @@ def test_refuses_file_paths_that_could_leave_or_lie(path: str) -> None:
     [("a", "a"), ("a", "a/b"), ("a", "a/b/c"), ("caf\u00e9", "cafe\u0301")],
     ids=["twice", "directory", "deep directory", "after normalisation"],
 )
-def test_refuses_paths_that_cannot_lie_beside_each_other(paths: tuple[str, str]) -> None:
+def test_refuses_paths_that_cannot_exist_together(paths: tuple[str, str]) -> None:
     with pytest.raises(InvalidFilePath):
         FileManifest(File(path, "0" * 64, 0) for path in paths)
 
 
-def test_takes_paths_that_only_look_alike() -> None:
+def test_accepts_paths_that_only_look_alike() -> None:
     paths = ("a", "a.b", "ab/c", "...", ".hidden", "a b", "ü", "A")
 
     assert {file.path for file in FileManifest(File(p, "0" * 64, 0) for p in paths).files} == set(
@@ -190,7 +188,7 @@ def test_refuses_more_than_a_revision_may_hold() -> None:
 
 
 @pytest.mark.parametrize("hashed", ["", "0" * 63, "0" * 65, "A" * 64, "g" * 64])
-def test_refuses_hashes_that_are_none(hashed: str) -> None:
+def test_refuses_malformed_hashes(hashed: str) -> None:
     with pytest.raises(InvalidDigest):
         FileManifest((File("a", hashed, 0),))
 
@@ -199,8 +197,8 @@ def test_refuses_hashes_that_are_none(hashed: str) -> None:
 
 
 @pytest.mark.req("LC-10", engines=None, reason=PURE)
-def test_tells_what_differs_between_two_revisions() -> None:
-    """The trail answers: the difference between two revisions."""
+def test_lists_the_differences_between_two_revisions() -> None:
+    """The trail must show the difference between two revisions."""
     old, new = manifest(a="1", b="1", c="1"), manifest(a="1", b="2", d="1")
 
     assert [(change.path, change.what) for change in diff(old, new)] == [
@@ -218,7 +216,7 @@ LOCAL = manifest(same="0", upstream="0", local="L", both="L", gone="0", mine="L"
 UPSTREAM = manifest(same="0", upstream="U", local="0", both="U", dropped="0", theirs="U")
 
 
-def test_reports_conflicts_of_an_upgrade_and_chooses_nothing() -> None:
+def test_reports_conflicts_of_an_upgrade_and_resolves_none() -> None:
     with pytest.raises(UpgradeConflict) as refusal:
         merge(BASE, LOCAL, UPSTREAM)
 
@@ -226,7 +224,7 @@ def test_reports_conflicts_of_an_upgrade_and_chooses_nothing() -> None:
     assert refusal.value.code == "upgrade_conflict"
 
 
-def test_merges_both_sides_changes_where_they_do_not_meet() -> None:
+def test_merges_changes_of_both_sides_that_do_not_overlap() -> None:
     upstream = manifest(same="0", upstream="U", local="0", both="L", dropped="0", theirs="U")
 
     merged = merge(BASE, LOCAL, upstream)
@@ -247,12 +245,12 @@ def test_merges_both_sides_changes_where_they_do_not_meet() -> None:
     ],
     ids=["both changed", "deleted here", "deleted there", "both added"],
 )
-def test_sees_each_kind_of_conflict(local: FileManifest, upstream: FileManifest) -> None:
+def test_detects_each_kind_of_conflict(local: FileManifest, upstream: FileManifest) -> None:
     with pytest.raises(UpgradeConflict):
         merge(manifest(a="0"), local, upstream)
 
 
-def test_sees_a_file_that_became_a_directory() -> None:
+def test_detects_a_file_that_became_a_directory() -> None:
     local = FileManifest.of({"x": b"0"})
     upstream = FileManifest.of({"x/y": b"0"})
 
@@ -261,7 +259,7 @@ def test_sees_a_file_that_became_a_directory() -> None:
             merge(manifest(), local, upstream, strategy)
 
 
-def test_lets_upstream_win_where_that_was_asked_for() -> None:
+def test_upstream_wins_on_request() -> None:
     merged = merge(BASE, LOCAL, UPSTREAM, Strategy.COPY_MERGE)
 
     assert (
@@ -271,7 +269,7 @@ def test_lets_upstream_win_where_that_was_asked_for() -> None:
     assert merge(BASE, LOCAL, UPSTREAM, Strategy.FORCE_DELETE_REPLACE).files == UPSTREAM.files
 
 
-def test_fast_forwards_only_what_was_not_touched() -> None:
+def test_fast_forwards_only_unchanged_files() -> None:
     assert merge(BASE, BASE, UPSTREAM, Strategy.FAST_FORWARD).files == UPSTREAM.files
     with pytest.raises(UpgradeConflict) as refusal:
         merge(BASE, LOCAL, UPSTREAM, Strategy.FAST_FORWARD)

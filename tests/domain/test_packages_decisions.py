@@ -121,7 +121,7 @@ def test_has_one_table_of_transitions() -> None:
         ),
     ],
 )
-def test_says_in_each_event_what_the_table_says(fact: Any, members: str, tags: set[str]) -> None:
+def test_each_event_has_the_members_of_the_table(fact: Any, members: str, tags: set[str]) -> None:
     """The time is the commit's; uid and upstream are members, found by rows and not by tags."""
     assert set(members.split()) <= set(fact.__struct_fields__)
     assert {tag.key for tag in tag_fields(fact)} == tags
@@ -132,7 +132,7 @@ def keys(item: Any, command: Any) -> set[Key]:
     return set(item.rows(command))
 
 
-def test_decides_on_exactly_what_a_command_depends_on(package_log: PackageLog) -> None:
+def test_reads_exactly_the_rows_that_a_command_depends_on(package_log: PackageLog) -> None:
     repository = Key("repositories", "blueprints")
     base = "blueprints.base.v1"
     clone = creation(package="a/b/web", tasks=(Clone(base),))
@@ -167,7 +167,7 @@ def test_decides_on_exactly_what_a_command_depends_on(package_log: PackageLog) -
     assert propose_revision.expects(propose_revision.command(**step)) == {revision_key(NAME): 7}
 
 
-def test_shows_no_409_for_what_neighbours_do(package_log: PackageLog) -> None:
+def test_changes_of_neighbours_cause_no_conflict(package_log: PackageLog) -> None:
     name = package_log.published()
     edit = update(package_log, name, labels={"a": "b"})
     package_log.published("v2", task=Edit(name))
@@ -180,7 +180,7 @@ def test_shows_no_409_for_what_neighbours_do(package_log: PackageLog) -> None:
 # ── reviews ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_binds_an_approval_to_what_was_reviewed(package_log: PackageLog) -> None:
+def test_binds_an_approval_to_the_reviewed_content(package_log: PackageLog) -> None:
     old, new = FileManifest(files(a="1", b="1")), FileManifest(files(a="2", c="1"))
     assert [(item.path, item.what) for item in diff(old, new)] == [
         ("a", "changed"),
@@ -198,7 +198,7 @@ def test_binds_an_approval_to_what_was_reviewed(package_log: PackageLog) -> None
 # ── edges of the rules ────────────────────────────────────────────────────────────────────────────
 
 
-def test_takes_no_step_while_a_revision_is_being_deleted(package_log: PackageLog) -> None:
+def test_refuses_transitions_while_a_revision_is_being_deleted(package_log: PackageLog) -> None:
     name = package_log.create(metadata=Metadata(finalizers=("hold",)))
     illegal = update(package_log, name, lifecycle="DeletionProposed")
     assert answer_of(package_log, illegal) == (422, "invalid_transition")
@@ -209,7 +209,7 @@ def test_takes_no_step_while_a_revision_is_being_deleted(package_log: PackageLog
     assert answer_of(package_log, illegal) == (409, "version_conflict")
 
 
-def test_wants_as_many_others_as_the_quorum_says(package_log: PackageLog) -> None:
+def test_requires_as_many_other_people_as_the_quorum(package_log: PackageLog) -> None:
     package_log.repository("strict", quorum=2)
     name = package_log.create(repository="strict")
     package_log.propose(name)
@@ -223,7 +223,7 @@ def test_wants_as_many_others_as_the_quorum_says(package_log: PackageLog) -> Non
     ]
 
 
-def test_keeps_digests_and_history_of_the_deleted_for_ever(package_log: PackageLog) -> None:
+def test_keeps_digests_and_history_of_deleted_revisions_for_ever(package_log: PackageLog) -> None:
     name = package_log.create(files=files(a="1"))
     digest = package_log.revision(name).content.digest
     package_log.delete(name)
@@ -235,7 +235,7 @@ def test_keeps_digests_and_history_of_the_deleted_for_ever(package_log: PackageL
     assert package_log.timeline(name)[0].digest == digest
 
 
-def test_takes_what_is_published_as_a_source_and_nothing_else(package_log: PackageLog) -> None:
+def test_accepts_only_published_revisions_as_a_source(package_log: PackageLog) -> None:
     for state in Lifecycle:
         source = package_log.brought_to(state, f"in-{state.lower()}")
         clone = creation(package=f"of-{state.lower()}", tasks=(Clone(source),))
@@ -252,7 +252,7 @@ def test_has_one_flat_tenant(package_log: PackageLog) -> None:
     assert "tenant" not in {tag.key for item in packages.FACTS for tag in tag_fields(item.struct)}
 
 
-def test_takes_time_from_the_injected_clock_alone(package_log: PackageLog) -> None:
+def test_uses_the_injected_clock_only(package_log: PackageLog) -> None:
     name = package_log.create()
     package_log.clock.advance(timedelta(hours=-2))
     package_log.propose(name)
@@ -263,7 +263,9 @@ def test_takes_time_from_the_injected_clock_alone(package_log: PackageLog) -> No
     assert proposed.position > created.position
 
 
-def test_lets_anybody_with_the_right_edit_and_records_everybody(package_log: PackageLog) -> None:
+def test_anyone_with_permission_may_edit_and_every_editor_is_recorded(
+    package_log: PackageLog,
+) -> None:
     name = package_log.create(by=AUTHOR)
     package_log.push(name, files(a="1"), by=OPERATOR)
 
@@ -271,7 +273,7 @@ def test_lets_anybody_with_the_right_edit_and_records_everybody(package_log: Pac
     assert [step.by for step in package_log.timeline(name)] == [AUTHOR, OPERATOR]
 
 
-def test_lets_the_same_content_be_proposed_again_and_never_expires_it(
+def test_the_same_content_may_be_proposed_again_and_never_expires(
     package_log: PackageLog,
 ) -> None:
     name = package_log.create(files=files(a="1"))
@@ -285,7 +287,7 @@ def test_lets_the_same_content_be_proposed_again_and_never_expires_it(
     assert differences(package_log.store, FOLDS) == []
 
 
-def test_keeps_what_was_found_out_about_other_content_unknown(package_log: PackageLog) -> None:
+def test_conditions_of_other_content_become_unknown(package_log: PackageLog) -> None:
     name = package_log.create(files=files(a="1"))
     digest = package_log.revision(name).content.digest
     found = (Condition("tested", ConditionStatus.TRUE),)

@@ -1,4 +1,6 @@
-"""The life of a package revision: states, numbers, versions, limits and what changes nothing."""
+"""The life of a package revision: states, numbers, versions, limits, and commands without
+effect.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
 # ── a revision ────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_stores_four_states_and_deleted_is_absence(package_log: PackageLog) -> None:
+def test_stores_four_states_and_no_row_for_deleted(package_log: PackageLog) -> None:
     assert [*Lifecycle] == ["Draft", "Proposed", "Published", "DeletionProposed"]
     assert {PUBLISHED, DELETION_PROPOSED} == PUBLISHED_STATES
     name = package_log.brought_to(DELETION_PROPOSED)
@@ -50,7 +52,9 @@ def test_changes_content_in_draft_only_and_again_after_a_rejection(package_log: 
     package_log.push(name, files(a="2"))
 
 
-def test_numbers_from_one_at_publish_and_never_again(package_log: PackageLog) -> None:
+def test_numbers_from_one_at_publication_and_never_changes_a_number(
+    package_log: PackageLog,
+) -> None:
     first = package_log.create("v1")
     assert package_log.revision(first).number == 0
     package_log.propose(first)
@@ -79,7 +83,7 @@ def test_answers_a_stale_version_with_409_and_the_text(package_log: PackageLog) 
     assert refusal.facts["current"] == package_log.version(name)
 
 
-def test_keeps_who_published_through_a_rejected_deletion(package_log: PackageLog) -> None:
+def test_keeps_the_publisher_through_a_rejected_deletion(package_log: PackageLog) -> None:
     name = package_log.published()
     before = package_log.revision(name)
     package_log.propose_deletion(name)
@@ -89,7 +93,7 @@ def test_keeps_who_published_through_a_rejected_deletion(package_log: PackageLog
     assert (after.published_by, after.published_at) == (REVIEWER, before.published_at)
 
 
-def test_takes_the_position_of_the_last_event_as_the_version(package_log: PackageLog) -> None:
+def test_uses_the_position_of_the_last_event_as_the_version(package_log: PackageLog) -> None:
     name = package_log.create()
     acts: tuple[Callable[[str], CommandOutcome], ...] = (
         lambda name: package_log.update(name, labels={"a": "b"}),
@@ -120,7 +124,7 @@ def test_compares_full_identities(package_log: PackageLog) -> None:
     )
 
 
-def test_counts_what_is_proposed_for_deletion_as_latest(package_log: PackageLog) -> None:
+def test_a_revision_proposed_for_deletion_may_be_the_latest(package_log: PackageLog) -> None:
     def latest() -> str | None:
         found = package_log.package("blueprints/web").latest
         return None if found is None else found.name
@@ -136,7 +140,7 @@ def test_counts_what_is_proposed_for_deletion_as_latest(package_log: PackageLog)
     assert latest() is None
 
 
-def test_has_no_placeholder(package_log: PackageLog) -> None:
+def test_has_no_placeholder_revision(package_log: PackageLog) -> None:
     name = package_log.published()
 
     assert [row.key.id for row in package_log.store.range(REVISIONS.name, limit=10)] == [name]
@@ -150,7 +154,7 @@ UNKNOWN = (400, "lifecycle_invalid_desired")
 # ── history ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_keeps_the_trail_of_what_was_deleted(package_log: PackageLog) -> None:
+def test_keeps_the_trail_of_deleted_revisions(package_log: PackageLog) -> None:
     name = package_log.brought_to(DELETION_PROPOSED)
     package_log.delete(name, by=REVIEWER)
 
@@ -164,7 +168,9 @@ def test_keeps_the_trail_of_what_was_deleted(package_log: PackageLog) -> None:
 # ── changes that change nothing ───────────────────────────────────────────────────────────────────
 
 
-def test_reads_absence_as_unchanged_and_emptiness_as_an_error(package_log: PackageLog) -> None:
+def test_treats_an_absent_member_as_unchanged_and_an_empty_one_as_an_error(
+    package_log: PackageLog,
+) -> None:
     name = package_log.brought_to(PROPOSED)
 
     assert answer_of(package_log, update(package_log, name, lifecycle="")) == UNKNOWN
@@ -173,7 +179,7 @@ def test_reads_absence_as_unchanged_and_emptiness_as_an_error(package_log: Packa
     assert "lifecycle" not in ProposeDeletion.__struct_fields__
 
 
-def test_appends_nothing_where_nothing_differs(package_log: PackageLog) -> None:
+def test_appends_nothing_for_an_update_without_changes(package_log: PackageLog) -> None:
     name = package_log.create(files=files(a="1"), metadata=Metadata(labels={"a": "b"}))
     before = package_log.version(name)
     same = update(package_log, name, lifecycle="Draft", files=files(a="1"), labels={"a": "b"})
@@ -187,7 +193,7 @@ def test_appends_nothing_where_nothing_differs(package_log: PackageLog) -> None:
 # ── approvals, automation, limits ─────────────────────────────────────────────────────────────────
 
 
-def test_never_cancels_a_deletion_by_an_approval(package_log: PackageLog) -> None:
+def test_an_approval_never_cancels_a_deletion(package_log: PackageLog) -> None:
     name = package_log.brought_to(DELETION_PROPOSED)
     refusal = refusal_of(package_log, package_log.approve, name, AUTHOR)
 
@@ -195,7 +201,7 @@ def test_never_cancels_a_deletion_by_an_approval(package_log: PackageLog) -> Non
     assert package_log.revision(name).lifecycle == DELETION_PROPOSED
 
 
-def test_approves_by_an_append_and_a_few_small_rows(package_log: PackageLog) -> None:
+def test_an_approval_writes_one_fact_and_a_few_small_rows(package_log: PackageLog) -> None:
     many = tuple(File(f"f{number}", "0" * 64, 1_000) for number in range(2_000))
     small, large = package_log.create(package="s"), package_log.create(package="l", files=many)
     commits: list[Any] = []
@@ -212,7 +218,7 @@ def test_approves_by_an_append_and_a_few_small_rows(package_log: PackageLog) -> 
     assert max(sizes) < 600
 
 
-def test_protects_proposals_by_default_where_things_are_deployed(package_log: PackageLog) -> None:
+def test_deployment_repositories_protect_proposals_by_default(package_log: PackageLog) -> None:
     package_log.repository("prod", deployment=True)
     package_log.repository("open", deployment=True, protect_proposed=False)
     for repository, protected in (("blueprints", False), ("prod", True), ("open", False)):
@@ -239,7 +245,7 @@ def test_proposing_a_deletion_never_deletes(package_log: PackageLog) -> None:
     assert package_log.revision(name).lifecycle == PUBLISHED
 
 
-def test_restores_an_old_revision_by_a_copy(package_log: PackageLog) -> None:
+def test_restores_an_old_revision_as_a_copy(package_log: PackageLog) -> None:
     old = package_log.published("v1", files=files(a="1"))
     package_log.published("v2", task=Edit(old), files=files(a="2"))
     again = package_log.published("v3", task=Edit(old))
@@ -259,7 +265,7 @@ def test_enforces_readiness_in_the_server(package_log: PackageLog) -> None:
         assert answer_of(package_log, door) == (422, "not_ready")
 
 
-def test_holds_automation_back(package_log: PackageLog) -> None:
+def test_limits_automation(package_log: PackageLog) -> None:
     command = creation()
     positions = {
         package_log.control.execute(create_revision, command, key="same").position for _ in range(5)
@@ -269,7 +275,7 @@ def test_holds_automation_back(package_log: PackageLog) -> None:
     assert package_log.package("blueprints/web").live == 1
 
 
-def test_takes_bytes_up_to_32_mib_in_10_000_files(package_log: PackageLog) -> None:
+def test_accepts_up_to_32_mib_in_10_000_files(package_log: PackageLog) -> None:
     limits = ContentLimits()
     assert (limits.revision_bytes_max, limits.revision_files_max) == (32 * 1024 * 1024, 10_000)
     whole = (File("a", "0" * 64, CONTENT_BYTES_MAX),)
@@ -281,7 +287,7 @@ def test_takes_bytes_up_to_32_mib_in_10_000_files(package_log: PackageLog) -> No
 
 
 @pytest.mark.parametrize("text", ["x' OR '1'='1", 'x"; DROP TABLE revisions; --', "x%", "x_", "\\"])
-def test_takes_no_text_for_a_part_of_a_query(package_log: PackageLog, text: str) -> None:
+def test_never_interprets_a_value_as_part_of_a_query(package_log: PackageLog, text: str) -> None:
     name = package_log.create(metadata=Metadata(annotations={"note": text}))
 
     assert package_log.revision(name).metadata.annotations == {"note": text}

@@ -18,7 +18,7 @@ EMPTY = sha256(b"").hexdigest()
 
 
 def manifest(*paths: str, **links: str) -> FileManifest:
-    """A tree of empty files and of links; __ in a link's name is a slash."""
+    """Build a tree of empty files and links; __ in a link's name stands for a slash."""
     files = [File(path, EMPTY, 0) for path in paths]
     made = [link_to(name.replace("__", "/"), target) for name, target in links.items()]
     return FileManifest((*files, *made))
@@ -40,7 +40,7 @@ def manifest(*paths: str, **links: str) -> FileManifest:
         {"a": "lib", "b": "lib"},
     ],
 )
-def test_takes_links_that_stay_inside(tmp_path: Path, links: dict[str, str]) -> None:
+def test_accepts_links_that_stay_inside(tmp_path: Path, links: dict[str, str]) -> None:
     found = manifest("lib/app", "lib/deep/file", **links)
 
     assert FileManifest.parse(found.blob).files == found.files
@@ -91,12 +91,12 @@ def test_refuses_links_that_lead_elsewhere(links: dict[str, str], why: str) -> N
     assert "A link is relative" in refused.value.detail
 
 
-def test_names_a_loop_by_a_link_also_where_a_directory_closes_it() -> None:
+def test_names_a_link_of_a_loop_even_if_a_directory_closes_it() -> None:
     with pytest.raises(InvalidLink):
         manifest("a/b/file", a__b__x="../../a", aa="a/b")
 
 
-def test_follows_no_longer_chain_than_a_host() -> None:
+def test_follows_chains_no_longer_than_a_host_does() -> None:
     chain = {f"l{number:02}": f"l{number + 1:02}" for number in range(FOLLOWED_MAX - 1)}
     last = {f"l{FOLLOWED_MAX - 1:02}": "file"}
 
@@ -105,7 +105,7 @@ def test_follows_no_longer_chain_than_a_host() -> None:
         manifest("file", first="l00", **chain, **last)
 
 
-def test_has_nothing_below_a_link() -> None:
+def test_refuses_paths_below_a_link() -> None:
     with pytest.raises(InvalidFilePath):
         manifest("lib/app", "a/x", a="lib")
 
@@ -119,13 +119,13 @@ def test_has_nothing_below_a_link() -> None:
         File("a", sha256(b"file").hexdigest(), 4, "https://cdn.example/a", link="file"),
     ],
 )
-def test_takes_no_link_that_says_something_else_of_itself(file: File) -> None:
+def test_refuses_a_link_with_contradicting_members(file: File) -> None:
     with pytest.raises(InvalidLink):
         FileManifest((file, File("file", EMPTY, 0)))
 
 
 @pytest.mark.req("OP-11", engines=None, reason="links are content, which no engine sees")
-def test_a_link_is_another_content_than_a_file_with_its_target() -> None:
+def test_a_link_has_another_digest_than_a_file_with_its_target() -> None:
     target = b"file"
     kinds = [
         File("a", sha256(target).hexdigest(), 4),

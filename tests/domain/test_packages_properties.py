@@ -80,7 +80,7 @@ STEPS = (ProposeRevision, WithdrawProposal, RejectProposal, ProposeDeletion, Rej
 
 
 class Packages(RuleBasedStateMachine):
-    """Three users do what comes to their minds."""
+    """Three users that send random commands."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Packages(RuleBasedStateMachine):
 
     @rule(name=names, by=st.permutations(USERS))
     def publish(self, name: str, by: Sequence[str]) -> None:
-        """All that publication takes, because chance alone rarely gets there."""
+        """Take all steps to publication, because chance alone rarely gets there."""
         self.step(name, by[0], ProposeRevision)
         self.approve(name, by[1])
         self.approve(name, by[2])
@@ -199,17 +199,17 @@ class Packages(RuleBasedStateMachine):
 
     @precondition(lambda self: self.package_log.log())
     @invariant()
-    def what_stands_is_what_was_agreed(self) -> None:
+    def published_revisions_are_consistent(self) -> None:
         rows = self.rows()
         for row in rows:
             published = row.lifecycle in PUBLISHED_STATES
             assert (row.number > 0) == published  # 1. revision 0 ⇔ never published
             assert (row.published_at is not None) == published
-            if row.upstream is not None:  # 8. nothing descends from what is gone
+            if row.upstream is not None:  # 8. nothing descends from a deleted revision
                 upstream = self.package_log.find(row.upstream.name)
                 assert upstream is not None
                 assert upstream.uid == row.upstream.uid
-        for package in {row.package for row in rows}:  # 5. latest is the highest that lives
+        for package in {row.package for row in rows}:  # 5. latest is the highest live revision
             numbers = [row.number for row in rows if row.package == package and row.number]
             latest = self.package_log.package(package).latest
             assert (0 if latest is None else latest.number) == max(numbers, default=0)
@@ -231,13 +231,13 @@ class Packages(RuleBasedStateMachine):
         check_numbers(facts)
         check_lives(facts)
         check_walks(self.package_log)
-        for versions in self.versions.values():  # 11. versions of a name only grow
+        for versions in self.versions.values():  # 11. versions of a name only increase
             assert versions == sorted(versions)
         assert differences(self.package_log.store, FOLDS) == []
 
 
 def check_numbers(facts: Sequence[Any]) -> None:
-    """2. published numbers of a package increase in log order and are never used again."""
+    """2. Published numbers of a package increase in log order and are never used again."""
     last: defaultdict[str, int] = defaultdict(int)
     for fact in facts:
         if isinstance(fact, RevisionPublished):
@@ -247,7 +247,7 @@ def check_numbers(facts: Sequence[Any]) -> None:
 
 
 def check_lives(facts: Sequence[Any]) -> None:
-    """3. frozen from proposal on; 4. published once; 7. 9. how a life ends."""
+    """3. Content is frozen from proposal on. 4. Published once. 7. 9. How a life ends."""
     frozen: dict[str, str] = {}
     published: set[str] = set()
     ending: set[str] = set()
@@ -272,7 +272,7 @@ def check_lives(facts: Sequence[Any]) -> None:
 
 
 def check_walks(package_log: PackageLog) -> None:
-    """6. the lifecycle of every uid is a walk along the edges."""
+    """6. The lifecycle of every uid follows the transitions."""
     drawn = {(edge.old, edge.new) for edge in EDGES}
     walks: defaultdict[str, list[str]] = defaultdict(list)
     for step in timeline(SCHEMA.vocabulary, package_log.log()):
@@ -289,7 +289,7 @@ TestPackages.settings = settings(max_examples=fewer(60), stateful_step_count=40,
 
 
 def test_the_machine_reaches_what_it_is_meant_to_check() -> None:
-    """A property over commands that are all refused would hold too."""
+    """Otherwise the properties would also hold if every command were refused."""
     machine = Packages()
     machine.repository(2, True)
     machine.create("a", "v1", "user_1", Init(), FILES[1])
@@ -299,7 +299,7 @@ def test_the_machine_reaches_what_it_is_meant_to_check() -> None:
     machine.delete("r.a.v1", "user_2")
     machine.delete("r.c.v1", "user_2")
     machine.delete("r.a.v1", "user_2")
-    machine.what_stands_is_what_was_agreed()
+    machine.published_revisions_are_consistent()
     machine.teardown()
 
     facts = [SCHEMA.vocabulary.value(event) for event in machine.package_log.log()]

@@ -1,4 +1,4 @@
-"""Which blobs packages name, and for how long after a deletion."""
+"""Which blobs packages reference, and for how long after a deletion."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def blobs(package_log: PackageLog, tmp_path: Path) -> FileBlobs:
 
 
 def uploaded(blobs: FileBlobs) -> FileManifest:
-    """Bodies first, then the manifest, then, and only then, the commit that names them."""
+    """Put the bodies first, then the manifest, and only then commit the reference to them."""
     manifest = FileManifest.of(BODIES)
     for body in BODIES.values():
         blobs.put(body)
@@ -36,7 +36,9 @@ def swept(package_log: PackageLog, blobs: FileBlobs) -> int:
     return collect(blobs, lambda: list_package_blobs(package_log.store, blobs, now), now).removed
 
 
-def test_sweeps_up_what_was_put_and_never_named(package_log: PackageLog, blobs: FileBlobs) -> None:
+def test_deletes_blobs_that_were_put_and_never_referenced(
+    package_log: PackageLog, blobs: FileBlobs
+) -> None:
     uploaded(blobs)
     assert swept(package_log, blobs) == 0
     package_log.clock.advance(BLOB_KEPT + timedelta(seconds=1))
@@ -51,7 +53,7 @@ def test_keeps_the_content_of_a_deleted_revision_for_thirty_days(
     manifest = uploaded(blobs)
     name = package_log.create(files=manifest.files)
     package_log.clock.advance(timedelta(days=400))
-    assert swept(package_log, blobs) == 0, "it is named"
+    assert swept(package_log, blobs) == 0, "it is referenced"
     package_log.delete(name)
     package_log.clock.advance(CONTENT_KEPT - timedelta(seconds=1))
     assert swept(package_log, blobs) == 0
@@ -69,17 +71,17 @@ def test_puts_a_blob_by_its_content_once(blobs: FileBlobs) -> None:
     assert FileManifest.parse(uploaded(blobs).blob).digest == FileManifest.of(BODIES).digest
 
 
-def test_sweeps_nothing_where_a_manifest_cannot_be_read(
+def test_deletes_nothing_when_a_manifest_cannot_be_read(
     package_log: PackageLog, blobs: FileBlobs
 ) -> None:
-    """Nobody can say what a lost manifest names, so the collector must not guess."""
+    """A lost manifest's references are unknown, so the collector must not guess."""
     package_log.create(files=FileManifest.of(BODIES).files)
 
     with pytest.raises(BlobMissing):
         list_package_blobs(package_log.store, blobs, package_log.clock())
 
 
-def test_names_nothing_for_an_empty_revision(package_log: PackageLog, blobs: FileBlobs) -> None:
+def test_an_empty_revision_references_no_blob(package_log: PackageLog, blobs: FileBlobs) -> None:
     package_log.create()
 
     assert list_package_blobs(package_log.store, blobs, package_log.clock()) == frozenset()

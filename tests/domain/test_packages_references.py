@@ -1,4 +1,4 @@
-"""Files by reference: the same content digest, another manifest, and nothing kept here."""
+"""Files by reference: the same content digest, another manifest, and no bytes stored here."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ TEXT = File("app.conf", "cd" * 32, 3)
 # ── what it is named by ──
 
 
-def test_names_what_hosts_get_and_not_where_from() -> None:
+def test_the_digest_covers_what_hosts_get_and_not_where_from() -> None:
     kept, referenced = FileManifest((TEXT, HERE)), FileManifest((TEXT, THERE))
 
     assert kept.digest == referenced.digest == FileManifest((MOVED, TEXT)).digest
@@ -57,7 +57,7 @@ def test_reads_back_the_address_that_it_wrote() -> None:
     assert written.references == (THERE, odd)
 
 
-def test_leaves_manifests_facts_and_commands_without_references_as_they_were() -> None:
+def test_manifests_facts_and_commands_without_references_do_not_change() -> None:
     manifest = FileManifest((TEXT, HERE))
 
     assert manifest.blob == (f"f {'cd' * 32} 3 app.conf\nf {'ab' * 32} 7 bin/app\n").encode()
@@ -72,7 +72,7 @@ def test_leaves_manifests_facts_and_commands_without_references_as_they_were() -
     assert manifest.content.manifest == digest_of(manifest.blob)
 
 
-# ── what is no reference ──
+# ── malformed references ──────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ def test_leaves_manifests_facts_and_commands_without_references_as_they_were() -
         "https://a.example/" + "x" * (URI_CHARS_MAX - 18),
     ],
 )
-def test_takes_addresses_that_agents_fetch(uri: str) -> None:
+def test_accepts_addresses_that_agents_can_fetch(uri: str) -> None:
     (file,) = FileManifest.parse(FileManifest((File("a", "0" * 64, 0, uri),)).blob).files
 
     assert file.uri == uri
@@ -134,7 +134,7 @@ def test_takes_addresses_that_agents_fetch(uri: str) -> None:
         ("file:///a%00b", "plain"),
     ],
 )
-def test_says_what_is_wrong_with_an_address_and_what_is_allowed(uri: str, found: str) -> None:
+def test_explains_what_is_wrong_with_an_address_and_what_is_allowed(uri: str, found: str) -> None:
     with pytest.raises(InvalidReference) as refused:
         FileManifest((File("bin/app", "0" * 64, 0, uri),))
 
@@ -175,7 +175,7 @@ def test_keeps_a_reference_through_an_upgrade_and_reports_two_moves() -> None:
         merge(base, FileManifest((TEXT, MOVED)), FileManifest((TEXT, HERE)), Strategy.THREE_WAY)
 
 
-# ── on a log, beside blobs ──
+# ── on a log with blobs ───────────────────────────────────────────────────────────────────────────
 
 
 @pytest.fixture
@@ -183,13 +183,15 @@ def blobs(package_log: PackageLog, tmp_path: Path) -> FileBlobs:
     return FileBlobs(tmp_path / "blobs", "log-of-this-test", clock=package_log.clock)
 
 
-def test_notes_a_move_as_a_change_of_content(package_log: PackageLog) -> None:
+def test_records_a_moved_reference_as_a_change_of_content(package_log: PackageLog) -> None:
     name = package_log.create(files=(TEXT, THERE))
     before = package_log.revision(name).content
 
     version = package_log.version(name)
     package_log.push(name, (TEXT, THERE))
-    assert package_log.version(name) == version, "what only restates what stands touches nothing"
+    assert package_log.version(name) == version, (
+        "an update that repeats the content changes nothing"
+    )
     package_log.push(name, (TEXT, MOVED))
 
     after = package_log.revision(name).content
@@ -198,7 +200,7 @@ def test_notes_a_move_as_a_change_of_content(package_log: PackageLog) -> None:
     assert differences(package_log.store, FOLDS) == []
 
 
-def test_keeps_the_manifest_and_looks_for_no_bytes_of_a_reference(
+def test_stores_the_manifest_and_checks_no_bytes_of_a_reference(
     package_log: PackageLog, blobs: FileBlobs
 ) -> None:
     manifest = store_files(blobs, {"app.conf": b"a=1"}, (THERE,))
@@ -213,7 +215,7 @@ def test_keeps_the_manifest_and_looks_for_no_bytes_of_a_reference(
     assert read_manifest(blobs, package_log.revision(name).content).files == manifest.files
 
 
-def test_never_gives_what_somebody_else_stored_to_who_knows_its_hash(blobs: FileBlobs) -> None:
+def test_knowing_a_hash_gives_no_access_to_stored_content(blobs: FileBlobs) -> None:
     secret = b"of another repository"
     blobs.put(secret)
     hashed = digest_of(secret).removeprefix("sha256:")

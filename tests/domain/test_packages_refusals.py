@@ -1,4 +1,4 @@
-"""Every refusal of a request about packages: when, with which code and text."""
+"""Every refusal of a request about packages: when, and with which code and text."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Act = Callable[[PackageLog], Any]
 
 
 def on(command: type[Any], name: str = NAME, by: str = AUTHOR, **members: Any) -> Act:
-    """The command at the version where the revision stands."""
+    """Build the command with the revision's current version."""
     return lambda package_log: package_log.run(
         command(name=name, by=by, expected_version=package_log.version(name), **members)
     )
@@ -252,7 +252,7 @@ BIG = (File("a", "0" * 64, CONTENT_BYTES_MAX), File("b", "0" * 64, 1))
         ),
     ],
 )
-def test_says_what_the_catalogue_says(
+def test_every_refusal_matches_the_catalogue(
     package_log: PackageLog,
     given: Callable[[PackageLog], None],
     act: Act,
@@ -269,7 +269,7 @@ def test_says_what_the_catalogue_says(
     assert refusal.detail.isascii()
 
 
-def test_tells_from_to_and_allowed_of_an_illegal_transition(package_log: PackageLog) -> None:
+def test_reports_from_to_and_allowed_of_an_illegal_transition(package_log: PackageLog) -> None:
     proposed(package_log)
 
     refusal = refusal_of(package_log, on(ProposeDeletion), package_log)
@@ -281,7 +281,7 @@ def test_tells_from_to_and_allowed_of_an_illegal_transition(package_log: Package
     }
 
 
-def test_lists_blockers_and_where_all_of_them_stand(package_log: PackageLog) -> None:
+def test_lists_dependents_and_links_to_all_of_them(package_log: PackageLog) -> None:
     package_log.published()
     names = [package_log.create(package=f"p{number:02}", task=Clone(NAME)) for number in range(18)]
     package_log.propose_deletion(NAME)
@@ -293,7 +293,7 @@ def test_lists_blockers_and_where_all_of_them_stand(package_log: PackageLog) -> 
     assert list_dependents(Reads(package_log.store), NAME) == tuple(names)
 
 
-def test_says_that_others_were_faster_every_time(package_log: PackageLog) -> None:
+def test_reports_that_others_were_faster_at_every_attempt(package_log: PackageLog) -> None:
     names = [package_log.create(f"v{number}") for number in range(8)]
     for name in names:
         package_log.propose(name)
@@ -315,7 +315,7 @@ def test_says_that_others_were_faster_every_time(package_log: PackageLog) -> Non
     assert status_of(refusal.value) == 409
 
 
-def test_refuses_a_key_that_came_with_another_body(package_log: PackageLog) -> None:
+def test_refuses_a_key_that_is_reused_with_another_body(package_log: PackageLog) -> None:
     command = creation()
     first = package_log.control.execute(SLICE_OF[CreateRevision], command, key="k")
     again = package_log.control.execute(SLICE_OF[CreateRevision], command, key="k")

@@ -40,7 +40,7 @@ Act = Callable[[PackageLog], Any]
 
 
 def on(command: type[Any], name: str = NAME, by: str = AUTHOR, **members: Any) -> Act:
-    """The command at the version where the revision stands."""
+    """Build the command with the revision's current version."""
     return lambda package_log: package_log.run(
         command(name=name, by=by, expected_version=package_log.version(name), **members)
     )
@@ -49,7 +49,7 @@ def on(command: type[Any], name: str = NAME, by: str = AUTHOR, **members: Any) -
 # ── versions, finalizers ──────────────────────────────────────────────────────────────────────────
 
 
-def test_changes_the_one_version_of_metadata_and_content_with_every_event(
+def test_every_event_advances_the_one_version_of_metadata_and_content(
     package_log: PackageLog,
 ) -> None:
     name = package_log.create()
@@ -69,7 +69,7 @@ def test_changes_the_one_version_of_metadata_and_content_with_every_event(
     package_log.run(DeleteRevision(name=name, by=AUTHOR))
 
 
-def test_sets_the_deletion_timestamp_once_and_never_takes_it_back(package_log: PackageLog) -> None:
+def test_sets_the_deletion_timestamp_once_and_never_removes_it(package_log: PackageLog) -> None:
     name = package_log.published()
     package_log.update(name, finalizers=("a", "b"))
     package_log.propose_deletion(name)
@@ -151,7 +151,7 @@ def test_names_a_permission_for_every_command(package_log: PackageLog) -> None:
     assert {step.name for step in STEP_OF.values()} < STEPS.keys()
 
 
-def test_wants_four_eyes(package_log: PackageLog) -> None:
+def test_requires_a_second_person(package_log: PackageLog) -> None:
     package_log.repository("prod", deployment=True)
     for repository in ("blueprints", "prod"):
         name = package_log.create(repository=repository)
@@ -167,7 +167,7 @@ def test_wants_four_eyes(package_log: PackageLog) -> None:
     package_log.delete(NAME, OPERATOR)
 
 
-def test_demands_reasons_where_something_is_turned_down(package_log: PackageLog) -> None:
+def test_requires_a_reason_for_a_rejection(package_log: PackageLog) -> None:
     name = package_log.create()
     package_log.propose(name)
     for reason, status in (("", 400), (" \n", 400), (LONG, 413)):
@@ -188,7 +188,7 @@ def test_demands_reasons_where_something_is_turned_down(package_log: PackageLog)
     assert reasons["Reject"] == "x" * REASON_BYTES_MAX
 
 
-def test_takes_who_published_from_the_approver_and_the_injected_clock(
+def test_takes_the_publisher_from_the_approver_and_the_time_from_the_injected_clock(
     package_log: PackageLog,
 ) -> None:
     name = package_log.create()
@@ -233,7 +233,7 @@ def test_uses_the_words_of_the_audit_feed() -> None:
     assert words | {"Delete"} <= set(ACTIONS.values())
 
 
-def test_names_what_automation_makes_deterministically(package_log: PackageLog) -> None:
+def test_names_revisions_of_automation_deterministically(package_log: PackageLog) -> None:
     command = creation(workspace="packagevariant-2")
     package_log.run(command)
 

@@ -1,4 +1,4 @@
-"""Where revisions come from: tasks, merges, lineage, and what is kept of a revision."""
+"""Where revisions come from: tasks, merges, lineage, and what is stored of a revision."""
 
 from __future__ import annotations
 
@@ -70,14 +70,16 @@ UPSTREAM = {"same": b"0", "theirs": b"2", "ours": b"0", "both": b"0", "added": b
 @pytest.mark.parametrize(
     ("path", "merged"),
     [
-        # path → what copy-merge and three-way, then force-delete-replace make of it
+        # path → the result of copy-merge and three-way, then of force-delete-replace
         pytest.param("added", (b"2", b"2"), id="file added upstream: added"),
         pytest.param("theirs", (b"2", b"2"), id="changed upstream only: applied"),
         pytest.param("ours", (b"1", b"0"), id="changed locally only: local kept"),
         pytest.param("gone", (None, None), id="deleted upstream: deleted"),
     ],
 )
-def test_merges_as_the_strategies_say(path: str, merged: tuple[bytes | None, bytes | None]) -> None:
+def test_merges_as_each_strategy_requires(
+    path: str, merged: tuple[bytes | None, bytes | None]
+) -> None:
     base, local, upstream = map(FileManifest.of, (BASE, LOCAL, UPSTREAM))
     wanted = [
         None if body is None else FileManifest.of({path: body}).by_path[path] for body in merged
@@ -93,7 +95,7 @@ def test_merges_as_the_strategies_say(path: str, merged: tuple[bytes | None, byt
 
 
 @pytest.mark.parametrize("strategy", list(Strategy))
-def test_upgrades_what_is_unmodified_by_every_strategy(strategy: Strategy) -> None:
+def test_every_strategy_upgrades_unmodified_files(strategy: Strategy) -> None:
     base, upstream = FileManifest.of({"f": b"0"}), FileManifest.of({"f": b"2", "g": b"2"})
 
     assert merge(base, base, upstream, strategy).digest == upstream.digest
@@ -102,7 +104,7 @@ def test_upgrades_what_is_unmodified_by_every_strategy(strategy: Strategy) -> No
 # ── what is kept ──────────────────────────────────────────────────────────────────────────────────
 
 
-def test_keeps_the_engine_neutral_subset_of_a_revision(package_log: PackageLog) -> None:
+def test_stores_the_engine_neutral_subset_of_a_revision(package_log: PackageLog) -> None:
     owner = OwnerReference("team", "edge")
     metadata = Metadata({"a": "b"}, {"c": "d"}, ("hold",), (owner,))
     name = package_log.published(package="net/vpc", files=files(a="12"), metadata=metadata)
@@ -160,7 +162,7 @@ def test_keeps_lineage_through_edits_and_moves_it_by_an_upgrade(package_log: Pac
     assert package_log.revision(upgraded).tasks == (task,)
 
 
-def test_lets_ci_report_on_a_frozen_proposal_and_gates_hold_at_both_steps(
+def test_ci_may_report_on_a_frozen_proposal_and_gates_hold_at_both_steps(
     package_log: PackageLog,
 ) -> None:
     name = package_log.create(readiness_gates=("tested",))

@@ -48,7 +48,7 @@ DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
         ),
     ],
 )
-def test_treats_a_revision_as_its_state_says(
+def test_treats_a_revision_according_to_its_state(
     package_log: PackageLog,
     state: Lifecycle,
     numbered: bool,
@@ -113,7 +113,7 @@ def tasks_added(package_log: PackageLog, name: str) -> Any:
     ],
 )
 @pytest.mark.parametrize("state", list(Lifecycle))
-def test_changes_what_the_matrix_of_the_code_allows(
+def test_allows_exactly_the_changes_of_the_codes_matrix(
     package_log: PackageLog, change: Change, allowed: set[Lifecycle], state: Lifecycle
 ) -> None:
     package_log.published("v0")
@@ -157,7 +157,7 @@ def test_changes_what_the_matrix_of_the_code_allows(
         ),
     ],
 )
-def test_creates_as_the_matrix_says(
+def test_creates_according_to_the_matrix(
     package_log: PackageLog, lifecycle: str, answer: str | None
 ) -> None:
     command = creation(lifecycle=lifecycle)
@@ -221,7 +221,7 @@ MOVED = "moved"
         pytest.param(DELETION_PROPOSED, "x", UNKNOWN, id="any to unknown value"),
     ],
 )
-def test_moves_by_an_update_as_the_matrix_says(
+def test_an_update_changes_state_according_to_the_matrix(
     package_log: PackageLog, old: Lifecycle, new: str, answer: Any
 ) -> None:
     name = package_log.brought_to(old)
@@ -239,7 +239,7 @@ def test_moves_by_an_update_as_the_matrix_says(
         assert answer_of(package_log, command) == answer
 
 
-def test_tells_a_stored_value_that_is_none(package_log: PackageLog) -> None:
+def test_reports_a_stored_value_that_is_not_a_state(package_log: PackageLog) -> None:
     name = package_log.create()
     (record,) = package_log.store.get(revision_key(name))
     assert record is not None
@@ -255,7 +255,7 @@ def test_tells_a_stored_value_that_is_none(package_log: PackageLog) -> None:
     assert refusal.detail == "invalid original lifecycle value: Lost"
 
 
-def test_deletes_as_the_matrix_says(package_log: PackageLog) -> None:
+def test_deletes_according_to_the_matrix(package_log: PackageLog) -> None:
     deletions = {
         state: DeleteRevision(
             name=package_log.brought_to(state, f"in-{state.lower()}"), by=REVIEWER

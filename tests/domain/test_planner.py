@@ -1,5 +1,5 @@
 """The plan: shares and counts, what is dropped and left out, which policies cannot be carried out,
-and that neither time nor order of arrival gets in.
+and that neither time nor order of arrival affects it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.domain.gate_inputs import (
     fleet_state,
     host,
     standing,
-    with_sight,
+    with_rollout,
 )
 from tidegate.domain.channels.facts import (
     ChannelEdge,
@@ -61,14 +61,14 @@ def sizes(*waves: WaveSpec, hosts: int = 10) -> list[int]:
 # ── waves ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_sends_everybody_at_once_where_the_policy_names_no_wave() -> None:
+def test_plans_all_hosts_at_once_if_the_policy_names_no_wave() -> None:
     made = plan(channel(), fleet(3), ())
 
     assert made.waves == (PlannedWave(name="rest", hosts=("web-00", "web-01", "web-02")),)
     assert made.unstaged == ()
 
 
-def test_takes_a_host_with_the_first_wave_that_names_it() -> None:
+def test_puts_a_host_into_the_first_wave_that_names_it() -> None:
     hosts = [host("a", ring="0"), host("b", ring="1"), host("c"), host("d", ring="0")]
 
     made = plan(
@@ -88,21 +88,21 @@ def test_takes_a_host_with_the_first_wave_that_names_it() -> None:
     ("percent", "total", "size"),
     [(1, 1, 1), (5, 10, 1), (10, 10, 1), (19, 10, 1), (20, 10, 2), (50, 3, 1), (100, 7, 7)],
 )
-def test_rounds_a_share_down_and_never_to_nothing(percent: int, total: int, size: int) -> None:
+def test_rounds_a_share_down_but_to_at_least_one_host(percent: int, total: int, size: int) -> None:
     assert wave_size(WaveSpec(percent=percent), total) == size
 
 
-def test_takes_shares_of_the_whole_channel_not_of_what_is_left() -> None:
+def test_takes_shares_of_the_whole_channel_not_of_the_remaining_hosts() -> None:
     ten, half, all_ = (WaveSpec(percent=percent) for percent in (10, 50, 100))
 
     assert sizes(ten, half, all_) == [1, 5, 4]
 
 
-def test_takes_counts_until_nobody_is_left() -> None:
+def test_takes_counts_until_no_host_is_left() -> None:
     assert sizes(WaveSpec(count=4), WaveSpec(count=4), WaveSpec(count=4), WaveSpec()) == [4, 4, 2]
 
 
-def test_takes_a_share_of_the_channel_from_among_a_selector() -> None:
+def test_takes_a_share_of_the_channel_from_the_hosts_of_a_selector() -> None:
     hosts = [*fleet(8), host("eu-1", zone="eu"), host("eu-2", zone="eu")]
 
     made = plan(channel(WaveSpec(selector="zone=eu", percent=10), WaveSpec()), hosts, ())
@@ -137,7 +137,7 @@ def test_plans_nothing_for_a_channel_without_hosts() -> None:
     assert (made.waves, made.unstaged, made.hosts) == ((), (), 0)
 
 
-def test_lists_the_hosts_that_no_wave_takes() -> None:
+def test_lists_the_hosts_in_no_wave() -> None:
     made = plan(channel(WaveSpec(count=1)), fleet(3), ())
 
     assert made.unstaged == ("web-01", "web-02")
@@ -155,13 +155,13 @@ def test_plans_for_enrolled_hosts_only(status: str) -> None:
     ("count", "percent", "allowed"),
     [(None, None, 0), (2, None, 2), (None, 10, 1), (None, 9, 0), (3, 10, 1), (1, 50, 1)],
 )
-def test_allows_for_failures_by_count_and_share_whichever_is_smaller(
+def test_tolerates_failures_by_count_or_share_whichever_is_smaller(
     count: int | None, percent: int | None, allowed: int
 ) -> None:
     assert failures_max(WaveSpec(failures_max=count, failures_max_percent=percent), 10) == allowed
 
 
-def test_freezes_how_hosts_pass_through() -> None:
+def test_freezes_the_policy_of_hosts() -> None:
     made = plan(
         channel(WaveSpec(soak_seconds=5), on_failure=OnFailure.HALT, ack_seconds=7), fleet(1), ()
     )
@@ -223,7 +223,7 @@ def test_refuses_a_policy_that_cannot_be_carried_out(policy: dict[str, Any], sai
         plan(made, fleet(3), ())
 
 
-def test_refuses_a_wave_whose_selector_says_nothing() -> None:
+def test_refuses_a_wave_with_an_empty_selector() -> None:
     with pytest.raises(MalformedPolicy, match=r"waves\[0\].selector: "):
         plan(channel(WaveSpec(selector="zone in")), fleet(1), ())
 
@@ -233,7 +233,7 @@ def test_refuses_an_edge_to_what_cannot_be_a_host() -> None:
         plan(channel(host_edges=(HostEdge("A B", "web-00"),)), fleet(1), ())
 
 
-def test_lets_a_host_that_no_wave_takes_wait_for_anybody() -> None:
+def test_a_host_in_no_wave_may_wait_for_any_host() -> None:
     made = plan(
         channel(WaveSpec(count=1), host_edges=(HostEdge("web-00", "web-02"),)), fleet(3), ()
     )
@@ -250,7 +250,7 @@ def test_lets_a_host_that_no_wave_takes_wait_for_anybody() -> None:
         (host("web-02", app="db"), "web-02 is no host of the channel any more"),
     ],
 )
-def test_leaves_an_edge_out_of_which_one_host_has_left(
+def test_ignores_an_edge_with_a_removed_host(
     gone: Host, reason: str, named: tuple[str, str]
 ) -> None:
     edges = (HostEdge("web-00", "web-01"), HostEdge(*named))
@@ -263,7 +263,7 @@ def test_leaves_an_edge_out_of_which_one_host_has_left(
     assert decode_plan(encode_plan(made)[0]) == made
 
 
-def test_tells_of_edges_without_effect_where_it_is_asked_why_a_host_waits() -> None:
+def test_explain_names_edges_without_effect() -> None:
     edges = (HostEdge("web-02", "web-01"), HostEdge("web-03", "web-01"))
     gone = [host("web-02", "retired"), host("web-03", "retired")]
     state = fleet_state(channel(host_edges=edges), [*fleet(2), *gone])
@@ -291,12 +291,12 @@ def test_tells_of_edges_without_effect_where_it_is_asked_why_a_host_waits() -> N
     ],
     ids=["waves", "host edges", "channel edges"],
 )
-def test_bounds_a_policy(policy: dict[str, Any]) -> None:
+def test_limits_the_size_of_a_policy(policy: dict[str, Any]) -> None:
     with pytest.raises(MalformedPolicy, match="entries; allowed are"):
         plan(replace(channel(), policy=ChannelPolicy(**policy)), fleet(2), ())
 
 
-def test_bounds_the_hosts_of_a_plan() -> None:
+def test_limits_the_hosts_of_a_plan() -> None:
     hosts = [host("one")] * (HOSTS_MAX + 1)
 
     with pytest.raises(LimitExceeded, match="hosts of a plan"):
@@ -313,7 +313,7 @@ def test_bounds_the_hosts_of_a_plan() -> None:
         ({"a": ["b"], "b": ["c"], "c": ["b"]}, True),
     ],
 )
-def test_finds_a_ring_and_spells_it(edges: dict[str, list[str]], ring: bool) -> None:
+def test_finds_a_cycle_and_names_it(edges: dict[str, list[str]], ring: bool) -> None:
     found = cycle(edges)
 
     assert bool(found) is ring
@@ -337,7 +337,7 @@ def test_finds_a_ring_and_spells_it(edges: dict[str, list[str]], ring: bool) -> 
         (3, 20, 10, 2),
     ],
 )
-def test_counts_slots_by_number_and_share_whichever_is_smaller(
+def test_counts_slots_by_number_or_share_whichever_is_smaller(
     number: int | None, share: int | None, members: int, allowed: int | None
 ) -> None:
     budget = Budget(budget_id="b", max_in_flight=number, max_in_flight_pct=share)
@@ -345,7 +345,7 @@ def test_counts_slots_by_number_and_share_whichever_is_smaller(
     assert slots(budget, members) == allowed
 
 
-def test_freezes_the_budgets_that_bound_some_host_of_the_plan() -> None:
+def test_freezes_the_budgets_that_limit_some_host_of_the_plan() -> None:
     hosts = [host("a", zone="1"), host("b", zone="2"), host("db", zone="1", role="db")]
     budgets = [
         Budget(budget_id="zone", selector="zone=1", max_in_flight_pct=50),
@@ -365,7 +365,7 @@ def test_freezes_the_budgets_that_bound_some_host_of_the_plan() -> None:
     assert index_by_host(made).slots_of("b") == (BudgetSlot("all", 2),)
 
 
-def test_bounds_the_budgets_of_one_host() -> None:
+def test_limits_the_budgets_of_one_host() -> None:
     budgets = [
         Budget(budget_id=f"b{number}", selector="*", max_in_flight=1)
         for number in range(BUDGETS_OF_HOST_MAX + 1)
@@ -379,7 +379,7 @@ def test_bounds_the_budgets_of_one_host() -> None:
 # ── the blob ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_is_named_by_its_content_and_comes_back_whole() -> None:
+def test_is_named_by_its_content_and_can_be_read_back() -> None:
     made = plan(channel(WaveSpec(count=1), WaveSpec()), fleet(3), ())
 
     body, digest = encode_plan(made)
@@ -403,7 +403,7 @@ def test_refuses_a_plan_that_has_a_host_in_two_waves() -> None:
 # ── defects of an older system, which must not come back ──────────────────────────────────────────
 
 
-def test_d20_keeps_to_the_frozen_plan_whatever_is_edited_meanwhile() -> None:
+def test_d20_follows_the_frozen_plan_whatever_is_edited_meanwhile() -> None:
     """D20: policy and waves read from the live spec, not from the frozen plan."""
     opened = fleet_state(channel(WaveSpec(count=1, soak_seconds=60), WaveSpec()), fleet(3))
 
@@ -441,7 +441,7 @@ def test_d21_decides_by_wave_and_name_whatever_order_the_rows_come_in(backwards:
     assert names == ["web-02", "web-03", "web-04", "web-05"]
 
 
-def test_d24_plans_only_hosts_of_the_channel_so_every_wave_can_settle() -> None:
+def test_d24_plans_only_hosts_of_the_channel_so_every_wave_can_complete() -> None:
     """D24: wave lists are not filtered by channel, so a wave can never settle."""
     hosts = [host("ours", app="web", ring="0"), host("theirs", app="db", ring="0")]
 
@@ -451,16 +451,16 @@ def test_d24_plans_only_hosts_of_the_channel_so_every_wave_can_settle() -> None:
     assert made.unstaged == ()
 
 
-def test_keeps_no_order_for_a_host_outside_of_the_plan() -> None:
+def test_has_no_order_for_a_host_outside_of_the_plan() -> None:
     state = fleet_state(channel(WaveSpec(count=1)), fleet(2))
 
-    found = survey(with_sight(state), ROLLOUT)
+    found = survey(with_rollout(state), ROLLOUT)
 
     assert [order.host_id for order in found.orders] == ["web-00"]
     assert found.waiting == 1
 
 
-def test_names_the_waves_that_take_no_host() -> None:
+def test_names_the_waves_without_hosts() -> None:
     waves = (WaveSpec(name="canary", selector="tier=none"), WaveSpec(name="rest"))
     made = plan(channel(*waves), fleet(2), ())
 

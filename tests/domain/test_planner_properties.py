@@ -80,8 +80,10 @@ def test_puts_each_host_of_the_channel_in_one_wave_or_in_none(
 
 
 @given(CHANNELS, fleets())
-def test_fills_each_wave_as_its_share_or_count_says(where: Channel, hosts: list[Host]) -> None:
-    """Against an obvious rendering: walk the names, one wave after the other."""
+def test_fills_each_wave_according_to_its_share_or_count(where: Channel, hosts: list[Host]) -> None:
+    """Compared with an obvious implementation: assign the names in order, one wave after the
+    other.
+    """
     made = plan(where, hosts, ())
     labels = {item.host_id: item.labels for item in hosts}
     left = ours(where, hosts)
@@ -111,7 +113,7 @@ def test_has_no_empty_wave_and_dense_numbers(where: Channel, hosts: list[Host]) 
 
 
 @given(CHANNELS, fleets(), BUDGETS, st.randoms(use_true_random=False))
-def test_is_the_same_whatever_order_hosts_and_budgets_come_in(
+def test_is_independent_of_the_order_of_hosts_and_budgets(
     where: Channel, hosts: list[Host], budgets: list[Budget], random: Random
 ) -> None:
     first = encode_plan(plan(where, hosts, budgets))
@@ -123,7 +125,7 @@ def test_is_the_same_whatever_order_hosts_and_budgets_come_in(
 
 
 @given(CHANNELS, fleets(), BUDGETS)
-def test_bounds_exactly_the_planned_hosts_that_a_budget_means(
+def test_a_budget_limits_exactly_the_planned_hosts_that_it_matches(
     where: Channel, hosts: list[Host], budgets: list[Budget]
 ) -> None:
     made = plan(where, hosts, budgets)

@@ -1,4 +1,6 @@
-"""A policy as JSON: every fault at once with its path, defaults written out, what would change."""
+"""A policy as JSON: all faults at once with their paths, defaults written out, and what would
+change.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,7 @@ def test_the_example_is_the_default_policy_and_has_no_fault() -> None:
     assert json.loads(EXAMPLE) == example(), "the command line's copy"
 
 
-def test_completes_what_is_left_out_and_keeps_what_is_written() -> None:
+def test_completes_omitted_members_and_keeps_the_others() -> None:
     assert read_policy({}).policy == DEFAULT_POLICY
     assert read_policy({"waves": [], "offline_grace_seconds": None}).policy == ChannelPolicy()
     assert read_policy({"edges": ["dev"]}).policy.edges == (ChannelEdge("dev"),)
@@ -104,7 +106,7 @@ def test_a_policy_that_is_written_out_reads_as_itself() -> None:
         assert read_policy(write_out(policy)).policy == policy
 
 
-def test_warns_of_what_works_otherwise_than_it_reads() -> None:
+def test_warns_of_members_that_work_differently_than_they_read() -> None:
     document = {
         "waves": [
             {"name": "canary", "count": 2, "converged_min": 5},
@@ -124,7 +126,7 @@ def test_warns_of_what_works_otherwise_than_it_reads() -> None:
     ]
 
 
-def test_says_what_would_change() -> None:
+def test_lists_what_would_change() -> None:
     after = read_policy({"waves": [{"name": "canary", "count": 2}], "on_failure": "halt"}).policy
     rest = {"name": "rest", "soak_seconds": 60}
 
@@ -140,9 +142,9 @@ def test_says_what_would_change() -> None:
     assert changes(after, after) == ()
 
 
-def test_what_a_stored_policy_leaves_out_keeps_its_meaning() -> None:
-    """Facts, rows and plans omit what equals the default, so a default never changes. A safer one
-    is written out by who creates a channel.
+def test_members_that_a_stored_policy_omits_keep_their_meaning() -> None:
+    """Facts, rows and plans omit what equals the default, so a default never changes. The caller
+    that creates a channel writes out a safer one.
     """
     assert msgspec.to_builtins(ChannelPolicy()) == {}
     policy = msgspec.json.decode(b"{}", type=ChannelPolicy)

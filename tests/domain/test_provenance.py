@@ -49,7 +49,7 @@ OTHER = {
 
 
 def accepts(document: object, now: datetime = T0, rules: Rules = BUILT_IN_RULES) -> bool:
-    """Whether it is authority; a refusal is raised."""
+    """Return whether it is authoritative; a refusal is raised."""
     return isinstance(authority_for(document, SUBJECT, now, rules), Authority)
 
 
@@ -78,8 +78,8 @@ def test_refuses_the_document_with_any_one_rule_broken(
 
 
 @pure
-def test_tells_the_first_of_two_faults() -> None:
-    """Each later fault is added to each earlier one; the earlier one is told, word for word."""
+def test_reports_the_first_of_two_faults() -> None:
+    """Each later fault is added to each earlier one; the earlier one is reported, word for word."""
 
     def told(*spoils: Spoil) -> str:
         with pytest.raises(TidegateError) as refusal:
@@ -109,7 +109,7 @@ def test_reads_entries_one_by_one_so_a_malformed_one_counts_only_if_it_is_reache
 
 @pure
 @pytest.mark.parametrize("item", [{}, {"status": "active", "notes": "anything"}])
-def test_finds_no_claim_where_neither_document_is(item: dict[str, Any]) -> None:
+def test_finds_no_claim_without_either_document(item: dict[str, Any]) -> None:
     assert claim(item) is None
     with pytest.raises(InvalidInput, match="no authority is claimed"):
         authority_for(item, SUBJECT, T0)
@@ -117,7 +117,7 @@ def test_finds_no_claim_where_neither_document_is(item: dict[str, Any]) -> None:
 
 @pure
 @pytest.mark.parametrize("item", [None, [], "provenance"])
-def test_refuses_what_is_no_item(item: object) -> None:
+def test_refuses_a_malformed_item(item: object) -> None:
     with pytest.raises(InvalidInput):
         claim(item)
 
@@ -163,7 +163,7 @@ def test_compares_signatures_as_tuples_so_that_no_separator_forges_agreement() -
 
 
 @pure
-def test_takes_triples_that_an_installation_adds_and_no_others() -> None:
+def test_accepts_triples_that_an_installation_adds_and_no_others() -> None:
     rules = Rules([Triple("argo_sync", "argo", "argo_sync_authority")])
     document = good(("submodule_pin", "service-ci"), "service-a", "rel_002", "sha256:ab")
     text = msgspec.json.encode(document).decode().replace("submodule_pin", "argo_sync")
@@ -186,7 +186,7 @@ def test_takes_triples_that_an_installation_adds_and_no_others() -> None:
         Triple("guess", "nobody", ""),
     ],
 )
-def test_lets_no_added_triple_redefine_or_loosen(triple: Triple) -> None:
+def test_an_added_triple_cannot_redefine_or_loosen_a_rule(triple: Triple) -> None:
     with pytest.raises(InvalidDefinition):
         Rules([triple])
 
@@ -230,7 +230,7 @@ def test_refuses_every_other_spelling_of_a_time(text: str, path: tuple[str | int
 
 
 @pure
-def test_bounds_every_text_and_the_number_of_entries() -> None:
+def test_limits_every_text_and_the_number_of_entries() -> None:
     entry = ACCEPTED[P]["evidence"][0]
     longest = "x" * TEXT_BYTES_MAX
     both = (at(P, "ref", to=longest), at(*E, "ref", to=longest))
@@ -253,10 +253,10 @@ def test_bounds_every_text_and_the_number_of_entries() -> None:
 
 @pure
 @pytest.mark.parametrize(("pair", "mode"), list(product(REASONS, Mode)))
-def test_lets_each_kind_authorise_in_its_own_mode_and_never_by_inference(
+def test_each_kind_authorises_in_its_own_mode_and_never_by_inference(
     pair: tuple[str, str], mode: Mode
 ) -> None:
-    """ "Low confidence is visibility-only"; so is what somebody inferred."""
+    """ "Low confidence is visibility-only", and so is inferred evidence."""
     document = good(pair, "service-a", "rel_002", "sha256:ab")
     document[P]["mode"] = str(mode)
 
@@ -279,7 +279,7 @@ def test_lets_each_kind_authorise_in_its_own_mode_and_never_by_inference(
         ("21:00:01+02:00", "19:00:00Z", "19:00:01Z", False),
     ],
 )
-def test_asks_for_the_order_in_which_things_happen(
+def test_requires_times_in_the_order_of_events(
     evidence: str, observed: str, recorded: str, holds: bool
 ) -> None:
     day = "2026-04-24T"
@@ -297,7 +297,7 @@ def test_asks_for_the_order_in_which_things_happen(
 
 
 @pure
-def test_takes_a_record_from_a_clock_that_is_ahead_by_the_skew_and_no_more() -> None:
+def test_accepts_a_record_from_a_clock_that_is_ahead_by_the_skew_and_no_more() -> None:
     recorded = moment(ACCEPTED[P]["recorded_at"])
 
     assert accepts(ACCEPTED, recorded - SKEW_MAX)
@@ -340,7 +340,7 @@ def test_binds_an_operators_command_to_its_scope_and_release(subject: Subject) -
 
 
 @pure
-def test_lets_an_operator_show_the_digest_only_if_it_is_the_releases() -> None:
+def test_an_operator_may_show_only_the_digest_of_the_release() -> None:
     assert accepts(spoilt(at(*E, "digest", to="sha256:ab")))
 
     with pytest.raises(RejectedEvidence):
@@ -372,7 +372,7 @@ def test_judges_3000_generated_documents_as_the_oracle_does() -> None:
     assert 300 < sum(verdicts) < 2_000
 
 
-def test_holds_documents_in_types_without_room_for_more() -> None:
+def test_stores_documents_in_types_without_extra_members() -> None:
     for model, document in ((Provenance, ACCEPTED[P]), (Confidence, ACCEPTED[C])):
         codec.prepare(model)
         data = msgspec.json.encode({**document, "notes": "x"})

@@ -66,7 +66,9 @@ def test_has_the_closed_shape_of_the_documents() -> None:
     assert isinstance(claim(document), Authority)
 
 
-def test_stores_documents_on_the_row_and_unvalidated_ones_beside_it(registry: RegistryLog) -> None:
+def test_stores_documents_on_the_row_and_unvalidated_ones_as_evidence(
+    registry: RegistryLog,
+) -> None:
     document = {"provenance": None, "confidence": {"level": "low", "notes": "a guess"}}
     registry.tell(register())
     refusal = registry.refused(transition("rel_002", 0, "c1", authority=document))
@@ -112,7 +114,7 @@ def test_maps_evidence_to_its_one_reason(kind: str, source: str, reason: str) ->
         BUILT_IN_RULES.of(Evidence(kind, f"{source}-2", "ref", "2026-04-24T19:00:00Z"))
 
 
-def test_compares_what_evidence_says_as_tuples_without_its_time() -> None:
+def test_compares_evidence_as_tuples_without_its_time() -> None:
     twice = deepcopy(ACCEPTED)
     first = twice["provenance"]["evidence"][0]
     twice["provenance"]["evidence"].append(first | {"observed_at": "2026-04-24T18:00:00Z"})
@@ -178,7 +180,7 @@ def test_reads_times_strictly(texts: list[str], accepted: bool) -> None:
 
 
 def spoilt(*path: Any, to: Any = ...) -> Callable[[], Any]:
-    """The accepted document with one member changed, or without it."""
+    """Return the accepted document with one member changed or removed."""
 
     def make() -> Any:
         document: Any = deepcopy(ACCEPTED)

@@ -99,7 +99,7 @@ def test_refuses_a_cache_key_that_no_engine_could_hold(cache_key: Any) -> None:
 
 @pytest.mark.req("PB-7", engines=None, reason=PURE)
 @given(times, times, st.integers(0, 10**6), st.none() | times)
-def test_is_fresh_while_now_is_before_its_end_whatever_its_ttl(
+def test_is_fresh_until_its_revalidation_time_whatever_its_ttl(
     now: datetime, generated_at: datetime, seconds: int, ttl: datetime | None
 ) -> None:
     pointer = Pointer("key", generated_at, seconds, ttl=ttl)
@@ -126,7 +126,7 @@ def test_is_fresh_while_now_is_before_its_end_whatever_its_ttl(
         ('"abcd"', False),
     ],
 )
-def test_compares_etags_as_http_says(header: str | None, same: bool) -> None:
+def test_compares_etags_as_http_requires(header: str | None, same: bool) -> None:
     assert is_not_modified(header, '"abc"') is same
     assert not is_not_modified(header, "")
 
@@ -160,13 +160,13 @@ def test_has_a_strong_etag_of_the_body_in_quotes() -> None:
     ],
     ids=str,
 )
-def test_refuses_a_command_without_form_before_anything_is_read(changes: dict[str, Any]) -> None:
+def test_refuses_a_malformed_command_before_anything_is_read(changes: dict[str, Any]) -> None:
     with pytest.raises((InvalidInput, LimitExceeded)):
         command(**changes)
 
 
 @pytest.mark.req("PB-4", engines=None, reason=PURE)
-def test_asks_for_the_version_that_it_is_to_compare() -> None:
+def test_requires_the_version_that_it_is_to_compare() -> None:
     with pytest.raises(VersionRequired):
         command(guards=frozenset({PublishGuard.VERSION}))
 
@@ -196,7 +196,7 @@ POINTERS: dict[str, tuple[Pointer | None, set[PublishGuard]]] = {
 @pytest.mark.req("PB-4", engines=None, reason=PURE)
 @pytest.mark.parametrize("guards", EVERY_GUARD, ids=lambda guards: "+".join(sorted(guards)))
 @pytest.mark.parametrize(("lease", "pointer"), list(product(LEASES, POINTERS)))
-def test_refuses_exactly_what_its_guards_see(
+def test_refuses_exactly_what_its_guards_detect(
     guards: frozenset[PublishGuard], lease: str, pointer: str
 ) -> None:
     lock, lost = LEASES[lease]
@@ -218,7 +218,7 @@ def test_refuses_exactly_what_its_guards_see(
             decide_publish(rows, sent, T0)
 
 
-def test_says_that_a_pointer_which_was_seen_is_gone() -> None:
+def test_reports_that_a_pointer_that_was_read_is_deleted() -> None:
     sent = command(guards=frozenset({PublishGuard.VERSION}), expected_version=7)
 
     with pytest.raises(StaleVersion) as refused:
@@ -272,7 +272,7 @@ def test_does_nothing_without_the_lease(lease: str) -> None:
 
 @pytest.mark.parametrize("status", [None, *RequestStatus])
 @pytest.mark.parametrize("verb", ["start", "complete", "fail", "start another"])
-def test_takes_a_request_only_along_its_edges(status: RequestStatus | None, verb: str) -> None:
+def test_a_request_follows_only_its_transitions(status: RequestStatus | None, verb: str) -> None:
     row = None if status is None else PublicationRequest("hash", status)
     who: dict[str, Any] = {"cache_key": "/index.html", "lease_token": "mine"}
     outcome: object
@@ -305,7 +305,7 @@ def test_takes_a_request_only_along_its_edges(status: RequestStatus | None, verb
 
 
 @pytest.mark.req("PB-7", engines=None, reason=PURE)
-def test_invalidates_without_touching_what_readers_get() -> None:
+def test_invalidates_without_changing_what_readers_get() -> None:
     after = step_pointer(OLD, PublicationInvalidated("pk"), T0)
 
     assert after is not None

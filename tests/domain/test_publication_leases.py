@@ -83,7 +83,7 @@ def test_keeps_the_rows_of_the_schema_under_one_pk(publishing: Publishing) -> No
     assert set(publishing.members(LOCK_KEY)) == {"lease_token", "lease_expires_at"}
 
 
-def test_compares_strictly() -> None:
+def test_compares_expiry_times_strictly() -> None:
     pointer = Pointer("k", T0, 60, ttl=T0 - timedelta(days=1))
     assert is_fresh(pointer, at(59.999999))
     assert not is_fresh(pointer, at(60))
@@ -97,7 +97,7 @@ def test_compares_strictly() -> None:
 # ── leases ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_acquires_renews_and_releases_as_the_table_says() -> None:
+def test_acquires_renews_and_releases_according_to_the_table() -> None:
     leases = Leases(MemoryStore(SCHEMA))
     first = leases.acquire("x", "tok1", now=at(1_000), seconds=30)
     for token in ("tok1", "tok2"):
@@ -112,7 +112,7 @@ def test_acquires_renews_and_releases_as_the_table_says() -> None:
     with pytest.raises(LeaseLost):
         leases.renew("x", "tok1", now=at(2_000), seconds=60)
     assert not leases.release("x", "tok1", now=at(2_000))
-    assert leases.release("x", "tok2", now=at(9_000)), "expired, and its own all the same"
+    assert leases.release("x", "tok2", now=at(9_000)), "expired, and still its own"
     assert not leases.release("x", "tok2", now=at(9_000))
     for seconds in (0, -1):
         with pytest.raises(InvalidInput):
@@ -132,7 +132,7 @@ def test_publishes_under_the_lease_or_not_at_all(publishing: Publishing) -> None
     assert publishing.lock() is None
 
 
-def test_takes_no_lock_that_lost_its_expiry(publishing: Publishing) -> None:
+def test_refuses_to_take_a_lock_without_an_expiry(publishing: Publishing) -> None:
     damaged = Put(LOCK_KEY, codec.encode(Lease("tok9")), 0)
     publishing.store.commit(Commit(T0, writes=(damaged,)))
 
@@ -151,7 +151,7 @@ def test_never_compares_the_owner(publishing: Publishing) -> None:
 # ── readers ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_says_how_a_reader_came_by_its_body(publishing: Publishing) -> None:
+def test_reports_how_a_reader_got_its_body(publishing: Publishing) -> None:
     states = [publishing.publisher.serve(PAGE, render(b"one")).state for _ in range(2)]
     assert states == [ServedState.MISS, ServedState.HIT]
     publishing.clock.advance(timedelta(minutes=2))
@@ -165,7 +165,7 @@ def test_says_how_a_reader_came_by_its_body(publishing: Publishing) -> None:
     assert publishing.publisher.serve(PAGE, render(b"four")).state is ServedState.MISS
 
 
-def test_waits_for_what_another_makes(publishing: Publishing) -> None:
+def test_waits_for_the_result_of_another_publisher(publishing: Publishing) -> None:
     publishing.publish("old")
     publishing.clock.advance(timedelta(minutes=2))
     lease = publishing.acquire()

@@ -103,7 +103,7 @@ def test_publishes_in_two_or_three_actions(publishing: Publishing) -> None:
         ),
     ],
 )
-def test_stops_by_each_guard_what_it_is_for(
+def test_each_guard_stops_what_it_is_for(
     publishing: Publishing, guard: PublishGuard, act: str
 ) -> None:
     publishing.publish("first", generated_at=at(10))
@@ -184,7 +184,7 @@ def test_has_a_strong_etag_on_pointer_and_version_that_is_verified_on_read(
 # ── failures ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_leaves_an_orphan_and_no_dangling_pointer_where_it_dies_in_between(
+def test_leaves_an_orphan_and_no_dangling_pointer_when_it_dies_in_between(
     publishing: Publishing,
 ) -> None:
     publishing.publish("one")
@@ -199,7 +199,7 @@ def test_leaves_an_orphan_and_no_dangling_pointer_where_it_dies_in_between(
     assert publishing.publisher.try_acquire(PAGE, 30) is not None
 
 
-def test_knows_its_own_publish_after_a_lost_answer(publishing: Publishing) -> None:
+def test_recognizes_its_own_publish_after_a_lost_answer(publishing: Publishing) -> None:
     lease = publishing.acquire()
     for guards in (GUARDS, ALL_GUARDS):
         entry = publishing.publisher.publish(
@@ -228,7 +228,7 @@ def test_calls_a_publication_stale_under_the_lease(publishing: Publishing) -> No
         publishing.publisher.invalidate("/none")
 
 
-def test_takes_a_lock_without_a_pointer_for_a_miss(publishing: Publishing) -> None:
+def test_treats_a_lock_without_a_pointer_as_a_miss(publishing: Publishing) -> None:
     publishing.acquire()
     with pytest.raises(LeaseHeld):
         publishing.publisher.serve(PAGE, render(b"one"))
@@ -263,7 +263,7 @@ def replace_hash(asked: RegenerationKey) -> RegenerationKey:
     return RegenerationKey(asked.key, "hash-2")
 
 
-def test_lets_the_next_holder_take_a_request_over(publishing: Publishing) -> None:
+def test_the_next_holder_may_take_over_a_request(publishing: Publishing) -> None:
     asked = RegenerationKey("queue/message-1", "hash-1")
     with pytest.raises(Unavailable):
         publishing.publisher.serve(PAGE, fail, VERSIONED, asked)
@@ -273,5 +273,5 @@ def test_lets_the_next_holder_take_a_request_over(publishing: Publishing) -> Non
     assert replace(served.entry.pointer, ttl=None).current_sk.startswith("VER#")
 
 
-def test_keys_a_publication_by_any_text_of_its_caller() -> None:
+def test_accepts_any_text_as_the_key_of_a_publication() -> None:
     assert pk_of("channel/web-stable") != pk_of("channel/web-beta")

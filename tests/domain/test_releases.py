@@ -1,4 +1,6 @@
-"""The registry's decisions and folds, without any engine: each edge, each guard, their order."""
+"""The registry's decisions and folds, without any engine: each transition, each guard, their
+order.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ OFFERED = {
 
 
 def decided(item: Slice, rows: tuple[Any, ...], command: Struct, now: datetime = T0) -> list[Any]:
-    """The facts of a command on these rows; its names are checked as the runtime does."""
+    """Return the facts of a command on these rows; its names are checked as in the runtime."""
     assert item.rows is not None
     assert len(item.rows(command)) == len(rows)
     return list(item.decide(rows, command, now))
@@ -121,7 +123,7 @@ EDGES: dict[tuple[str, type], PinStatus] = {
 
 
 @pytest.mark.parametrize(("state", "fact"), list(product(STATES, SAMPLES)))
-def test_accepts_exactly_the_drawn_edges(state: str, fact: type) -> None:
+def test_accepts_exactly_the_transitions_of_the_diagram(state: str, fact: type) -> None:
     assert set(SAMPLES) == set(get_args(RegistryChange))
     if (state, fact) in EDGES:
         assert step_actual(STATES[state], SAMPLES[fact], T0).status is EDGES[state, fact]
@@ -131,7 +133,7 @@ def test_accepts_exactly_the_drawn_edges(state: str, fact: type) -> None:
 
 
 @pytest.mark.parametrize("version", [2, 4, 5])
-def test_lets_a_fact_follow_only_the_version_before_it(version: int) -> None:
+def test_a_fact_may_follow_only_the_version_before_it(version: int) -> None:
     with pytest.raises(IllegalTransition):
         step_actual(actual(version), SAMPLES[ReleaseTransitioned], T0)
 
@@ -169,7 +171,7 @@ USED = ExecutedCommand(request="another", row="RELEASE#service-a/EVENT#x", regis
 GONE = KnownRelease("rel_002", digest_of("rel_002"), "Terminating")
 CHANGED = KnownRelease("rel_002", "sha256:00", "Published")
 
-# Each transition is wrong in what the columns before it got right, and in all after it.
+# Each transition violates its own column and all later ones, and satisfies those before it.
 TRANSITIONS: list[tuple[str, tuple[Any, Any, Any], int | None, Any, type[TidegateError]]] = [
     ("the command's id says something else", (actual(9), USED, GONE), 0, {}, DuplicateEvent),
     ("no version", (None, None, GONE), None, {}, VersionRequired),
@@ -202,7 +204,7 @@ TRANSITIONS: list[tuple[str, tuple[Any, Any, Any], int | None, Any, type[Tidegat
     ("rows", "version", "authority", "error"),
     [pytest.param(*case[1:], id=case[0]) for case in TRANSITIONS],
 )
-def test_names_the_guard_that_failed_and_of_several_the_first(
+def test_names_the_first_guard_that_failed(
     rows: tuple[Any, Any, Any], version: int | None, authority: Any, error: type[TidegateError]
 ) -> None:
     with pytest.raises(error) as refusal:
@@ -213,7 +215,7 @@ def test_names_the_guard_that_failed_and_of_several_the_first(
     assert type(refusal.value) is error
 
 
-def test_tells_a_stale_version_from_a_used_key_by_its_code() -> None:
+def test_distinguishes_a_stale_version_from_a_used_key_by_its_code() -> None:
     """ "A stale expected version and a used event key are told apart" """
     with pytest.raises(StaleVersion) as stale:
         decided(BUILT_IN.transition, (actual(4), None, None), transition("rel_002", 3, "c1"))
@@ -264,7 +266,7 @@ def test_registers_a_scope_once() -> None:
     ],
     ids=str,
 )
-def test_takes_no_name_that_could_reach_into_another_key(changes: dict[str, Any]) -> None:
+def test_refuses_a_name_that_could_be_part_of_another_key(changes: dict[str, Any]) -> None:
     command = replace(register(), **changes)
 
     assert BUILT_IN.register.rows is not None
@@ -273,7 +275,7 @@ def test_takes_no_name_that_could_reach_into_another_key(changes: dict[str, Any]
 
 
 @pytest.mark.parametrize("reason", ["", "  ", "x" * 1_025])
-def test_retires_for_a_reason(reason: str) -> None:
+def test_retiring_requires_a_reason(reason: str) -> None:
     assert BUILT_IN.retire.rows is not None
     with pytest.raises((InvalidInput, LimitExceeded)):
         BUILT_IN.retire.rows(retire(0, "c1", reason=reason))
@@ -301,7 +303,7 @@ def test_uses_the_triples_of_the_installation() -> None:
         decided(BUILT_IN.transition, rows, command)
 
 
-# ── rows beside it ────────────────────────────────────────────────────────────────────────────────
+# ── history rows ──────────────────────────────────────────────────────────────────────────────────
 
 
 def test_shapes_keys_by_scope_kind_and_command() -> None:
@@ -316,7 +318,7 @@ def test_shapes_keys_by_scope_kind_and_command() -> None:
 
 
 def test_gives_an_effect_a_key_that_no_other_promotion_has() -> None:
-    """The same release promoted again after a rollback is another piece of work."""
+    """The same release promoted again after a rollback is separate work."""
     again = [
         decided(
             BUILT_IN.transition,
@@ -342,7 +344,7 @@ def test_writes_rows_of_history_once() -> None:
             step_command(step_command(None, fact, T0), fact, T0)
 
 
-def test_shows_every_folded_collection_as_beyond_generic_calls() -> None:
+def test_no_folded_collection_accepts_generic_calls() -> None:
     assert {item.guarding for item in releases.COLLECTIONS} == {Guarding.FOLDED}
     assert SCHEMA.collection("release_actual").protected == {"pinnedReleaseId"}
     folded = [fold.collection.name for fold in FOLDS.folds]
@@ -366,7 +368,7 @@ def keeping(document: dict[str, Any], **changes: Any) -> KeepEvidence:
         (ACCEPTED, "kept, not used"),
     ],
 )
-def test_keeps_whatever_was_observed_and_says_why_it_is_no_authority(
+def test_stores_every_observation_and_why_it_is_not_authoritative(
     document: dict[str, Any], reason: str
 ) -> None:
     (fact,) = decided(BUILT_IN.keep_evidence, (None, None), keeping(document))
@@ -378,7 +380,7 @@ def test_keeps_whatever_was_observed_and_says_why_it_is_no_authority(
     assert row.document == document
 
 
-def test_keeps_a_batch_once_however_often_it_is_sent() -> None:
+def test_stores_a_repeated_batch_once() -> None:
     (fact,) = decided(BUILT_IN.keep_evidence, (None, None), keeping({"a": 1}))
     row = step_evidence(None, fact, T0)
 
@@ -390,7 +392,7 @@ def test_keeps_a_batch_once_however_often_it_is_sent() -> None:
         step_evidence(row, fact, T0)
 
 
-def test_bounds_what_is_kept() -> None:
+def test_limits_what_is_stored() -> None:
     assert BUILT_IN.keep_evidence.rows is not None
     with pytest.raises(LimitExceeded):
         BUILT_IN.keep_evidence.rows(keeping({"a": "x" * DOCUMENT_BYTES_MAX}))
@@ -414,7 +416,7 @@ CROWDED = DigestMatches(digest_of("rel_002"), ("rel_002",), crowded=True)
         ((ONE, DigestMatches("sha256:00", ("rel_007",))), ("rel_002", "rel_007")),
     ],
 )
-def test_keeps_a_manifest_that_matches_none_or_several(
+def test_stores_a_manifest_that_matches_no_release_or_several(
     matches: tuple[DigestMatches | None, ...], names: tuple[str, ...]
 ) -> None:
     digests = [digest_of("rel_002"), "sha256:00"][: len(matches)]
@@ -427,7 +429,7 @@ def test_keeps_a_manifest_that_matches_none_or_several(
     assert (fact.source, fact.batch, fact.matches) == ("factory", "batch-2026-04-24", names)
 
 
-def test_lets_a_manifest_that_matches_one_release_move_the_pin() -> None:
+def test_a_manifest_that_matches_one_release_moves_the_pin() -> None:
     command = manifest(digest_of("rel_002"), expected_version=0, import_run_id="run-7")
 
     (fact,) = decided(BUILT_IN.import_manifest, (actual(), None, None, ONE), command)
@@ -453,7 +455,7 @@ def test_lets_a_manifest_that_matches_one_release_move_the_pin() -> None:
         ),
     ],
 )
-def test_holds_a_manifest_to_every_guard_of_a_transition(
+def test_a_manifest_must_pass_every_guard_of_a_transition(
     row: Actual | None, changes: dict[str, Any], error: type[TidegateError]
 ) -> None:
     with pytest.raises(error):
@@ -464,7 +466,7 @@ def test_holds_a_manifest_to_every_guard_of_a_transition(
         )
 
 
-def test_finds_an_import_done_already() -> None:
+def test_recognizes_an_import_that_was_done_already() -> None:
     command = manifest(digest_of("rel_002"), expected_version=0)
     (fact,) = decided(BUILT_IN.import_manifest, (actual(), None, None, ONE), command)
     executed = step_command(None, fact, T0)
@@ -505,7 +507,7 @@ def test_refuses_a_malformed_manifest(command: Any) -> None:
         BUILT_IN.import_manifest.rows(command)
 
 
-def test_counts_as_a_match_only_what_may_be_pinned() -> None:
+def test_only_a_release_that_may_be_pinned_counts_as_a_match() -> None:
     row = DigestMatches("sha256:a")
     for release_id, lifecycle in (("web.1", "Published"), ("web.2", "Published")):
         row = release_matches.step(row, ReleaseOffered(release_id, "sha256:a", lifecycle), T0)
@@ -518,7 +520,7 @@ def test_counts_as_a_match_only_what_may_be_pinned() -> None:
     assert row == DigestMatches("sha256:a", ("web.2",))
 
 
-def test_never_finds_the_one_where_it_once_lost_count() -> None:
+def test_never_finds_a_match_after_it_found_several() -> None:
     row = DigestMatches("sha256:a")
     for number in range(MATCHES_MAX + 1):
         row = release_matches.step(

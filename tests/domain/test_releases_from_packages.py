@@ -1,4 +1,4 @@
-"""From published revisions to releases that may be pinned, in the commit in which that happens."""
+"""From published revisions to releases that may be pinned, in the same commit."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from tidegate.kernel.vocabulary import Vocabulary
 
 
 class Say(Struct, frozen=True):
-    """Facts of packages, without the way that leads to them."""
+    """Writes facts of packages, without the commands that lead to them."""
 
     facts: tuple[Any, ...]
 
@@ -136,7 +136,7 @@ def test_follows_the_revision_through_its_lifecycle(
     assert bool(matching(control)) == (lifecycle in ("Published", "DeletionProposed"))
 
 
-def test_says_nothing_of_a_revision_that_was_never_published(control: Control) -> None:
+def test_offers_nothing_for_a_revision_that_was_never_published(control: Control) -> None:
     control.execute(say, Say((STARTED, deleted(0))))
 
     assert offered(control) is None
@@ -157,7 +157,7 @@ def test_says_nothing_of_a_revision_that_was_never_published(control: Control) -
         ("blueprints/default/web", "blueprints.default.web.3"),
     ],
 )
-def test_names_a_release_by_its_package_and_the_default_repository_by_silence(
+def test_names_a_release_by_its_package_without_the_default_repository(
     package: str, release_id: str
 ) -> None:
     assert from_packages.release_id_of(package, 3) == release_id
@@ -183,7 +183,7 @@ PINNED = ReleasePins("web.1", 1, ("web-stable",))
 
 
 @pytest.mark.parametrize("lifecycle", ["DeletionProposed", "Terminating", "Deleted"])
-def test_lets_no_pinned_release_end(lifecycle: str) -> None:
+def test_a_pinned_release_cannot_end(lifecycle: str) -> None:
     offer = ReleaseOffered("web.1", DIGEST, lifecycle)
 
     with pytest.raises(StillPinned, match=r"web\.1") as refusal:
@@ -196,7 +196,7 @@ def test_lets_no_pinned_release_end(lifecycle: str) -> None:
     assert step_pins(ReleasePins("web.1"), offer, T0) == ReleasePins("web.1")
 
 
-def test_lets_a_pinned_release_move_on_otherwise() -> None:
+def test_other_changes_of_a_pinned_release_are_allowed() -> None:
     assert step_pins(PINNED, ReleaseOffered("web.1", DIGEST, "Published"), T0) == PINNED
 
 
@@ -227,7 +227,7 @@ def test_names_three_hosts_and_counts_the_others() -> None:
     )
 
 
-def test_counts_a_pin_where_it_goes_and_where_it_leaves() -> None:
+def test_counts_a_pin_on_the_new_release_and_no_longer_on_the_old() -> None:
     said = decide_register((None, None, WEB_2), register("web.2", digest=DIGEST), T0, rules=RULES)
     registered = said[0]
     assert isinstance(registered, ReleaseRegistered)

@@ -103,14 +103,14 @@ E = (P, "evidence", 0)
         pytest.param(*(LimitExceeded, "limit_exceeded", errors.TooLarge), id="limit_exceeded"),
     ],
 )
-def test_names_what_failed_by_a_code_and_what_to_do_by_a_family(
+def test_the_code_names_the_failure_and_the_family_what_to_do(
     error: type[TidegateError], code: str, base: type[TidegateError]
 ) -> None:
     assert (error.code, issubclass(error, base)) == (code, True)
     assert issubclass(error, TidegateError)
 
 
-def test_keys_policies_by_the_kind_of_row_and_moves_the_pin_by_evidence_alone(
+def test_policies_depend_on_the_kind_of_row_and_only_evidence_moves_the_pin(
     registry: RegistryLog,
 ) -> None:
     registry.tell(register(), transition("rel_002", 0, "c1"))
@@ -130,7 +130,7 @@ def test_keys_policies_by_the_kind_of_row_and_moves_the_pin_by_evidence_alone(
     assert differences(registry.store, FOLDS) == []
 
 
-def test_repairs_no_row_of_the_registry_raw(registry: RegistryLog) -> None:
+def test_raw_access_cannot_repair_a_row_of_the_registry(registry: RegistryLog) -> None:
     registry.tell(register())
     raw = RawRecords(registry.store, registry.clock)
     (record,) = registry.store.range(ACTUAL.name, limit=5)
@@ -143,7 +143,7 @@ def test_repairs_no_row_of_the_registry_raw(registry: RegistryLog) -> None:
 # ── register, transition ──────────────────────────────────────────────────────────────────────────
 
 
-def test_registers_at_version_0_and_asks_for_the_version_from_then_on(
+def test_registers_at_version_0_and_requires_the_version_afterwards(
     registry: RegistryLog,
 ) -> None:
     assert isinstance(registry.refused(transition("rel_002", 0, "c1")), NotFound)
@@ -155,7 +155,7 @@ def test_registers_at_version_0_and_asks_for_the_version_from_then_on(
     assert registry.actual().version == 1
 
 
-def test_says_which_guard_failed(registry: RegistryLog) -> None:
+def test_names_the_guard_that_failed(registry: RegistryLog) -> None:
     registry.tell(register(), transition("rel_002", 0, "c1"))
 
     stale = registry.refused(transition("rel_003", 0, "c2"))
@@ -166,7 +166,7 @@ def test_says_which_guard_failed(registry: RegistryLog) -> None:
     assert "rel_002#c1" in str(used.facts["row"])
 
 
-def test_finds_its_own_first_copy(registry: RegistryLog) -> None:
+def test_recognizes_its_own_first_copy(registry: RegistryLog) -> None:
     command = transition("rel_002", 0, "c1")
     registry.tell(register(), command)
     before = registry.types()
@@ -187,7 +187,7 @@ def test_writes_the_row_as_a_projection_in_the_commit_of_its_fact(registry: Regi
     assert COST_MAX == 100
 
 
-def test_tells_two_promotions_of_one_release_in_one_second_apart(registry: RegistryLog) -> None:
+def test_distinguishes_two_promotions_of_one_release_in_one_second(registry: RegistryLog) -> None:
     registry.tell(
         register(),
         transition("rel_002", 0, "c1"),
@@ -242,7 +242,7 @@ def test_binds_evidence_of_content_to_the_content_of_the_release(registry: Regis
 # ── decisions ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_closes_a_scope_and_keeps_all_of_it(registry: RegistryLog) -> None:
+def test_retires_a_scope_and_keeps_its_rows(registry: RegistryLog) -> None:
     registry.tell(register(), retire(0, "c1"))
     refusal = registry.refused(transition("rel_002", 1, "c2"))
 

@@ -1,4 +1,4 @@
-"""Replay: the log alone says what the rows must be, and finds whatever is otherwise."""
+"""Replay: the log alone determines what the rows must be, and replay finds every difference."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def sample(connect: Open) -> Iterator[SampleControl]:
 
 
 def commands(random: Random, count: int) -> Iterator[tuple[Slice, Struct]]:
-    """A journey through the orchard in which much is refused."""
+    """A series of commands on the orchard, many of which are refused."""
     for _ in range(count):
         tree = random.choice(["elm", "oak", "fir"])
         barn = random.choice(["north", "south"])
@@ -101,7 +101,7 @@ def commands(random: Random, count: int) -> Iterator[tuple[Slice, Struct]]:
         )
 
 
-def whats(store: Store, folds: Folds = FOLDS) -> list[tuple[str, str]]:
+def difference_kinds(store: Store, folds: Folds = FOLDS) -> list[tuple[str, str]]:
     return [(found.key, found.what) for found in differences(store, folds)]
 
 
@@ -110,7 +110,7 @@ def rows(store: Store, collection: str) -> list[Record]:
 
 
 def append(store: Store, *values: Struct) -> None:
-    """Facts that no fold has seen."""
+    """Append facts that no fold has processed."""
     facts = tuple(SCHEMA.vocabulary.fact(value) for value in values)
     (result,) = store.commit(Commit(T0, facts=facts))
     assert not isinstance(result, TidegateError)
@@ -135,7 +135,7 @@ def test_finds_nothing_after_any_journey(connect: Open, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(3))
 def test_finds_nothing_after_packs_in_lanes(connect: Open, seed: int) -> None:
-    """Many reports of one tree share a commit, and the clock moves between two looks at it."""
+    """Many reports of one tree share a commit, and the clock moves between two reads of it."""
     with closing(connect()) as store:
         sample = SampleControl(store)
         sample.control.execute(plant_tree, PlantTree("elm", "north"))
@@ -151,7 +151,7 @@ def test_finds_nothing_after_packs_in_lanes(connect: Open, seed: int) -> None:
         with closing(lanes):
             lanes.command(
                 "north", lambda: gate.wait(60)
-            )  # what is put into the lane meanwhile waits there
+            )  # what is added to the lane meanwhile waits together
             for seq in range(1, 60):
                 for tree in ("elm", "oak"):
                     report = ReportPick(tree, random.choice(["ann", "bob"]), 7, seq)
@@ -226,7 +226,7 @@ def test_compares_a_row_as_of_the_fact_that_wrote_it_neither_earlier_nor_later()
     assert store.picks == 2
 
 
-# ── whatever is otherwise ─────────────────────────────────────────────────────────────────────────
+# ── differences ───────────────────────────────────────────────────────────────────────────────────
 
 
 def test_finds_a_row_that_was_changed_by_hand(sample: SampleControl) -> None:
@@ -246,13 +246,15 @@ def test_finds_a_missing_row(sample: SampleControl) -> None:
 
     sample.store.restore(PICKERS.name, others)
 
-    assert whats(sample.store) == [(str(picker.key), "missing row")]
+    assert difference_kinds(sample.store) == [(str(picker.key), "missing row")]
 
 
 def test_finds_an_emptied_collection(sample: SampleControl) -> None:
     sample.store.restore(PICKERS.name, [])
 
-    assert whats(sample.store) == [(f"pickers/picker-{n}", "missing row") for n in range(1, 6)]
+    assert difference_kinds(sample.store) == [
+        (f"pickers/picker-{n}", "missing row") for n in range(1, 6)
+    ]
 
 
 def test_finds_an_extra_row(sample: SampleControl) -> None:
@@ -261,7 +263,7 @@ def test_finds_an_extra_row(sample: SampleControl) -> None:
 
     sample.store.restore(PICKERS.name, [extra, picker, *others])
 
-    assert whats(sample.store) == [("pickers/eve", "extra row")]
+    assert difference_kinds(sample.store) == [("pickers/eve", "extra row")]
 
 
 @pytest.mark.parametrize("change", [{"version": 1}, {"born": 1}])
@@ -270,7 +272,7 @@ def test_finds_a_wrong_stamp(sample: SampleControl, change: dict[str, int]) -> N
 
     sample.store.restore(PICKERS.name, [replace(picker, **change), *others])
 
-    assert whats(sample.store) == [(str(picker.key), "stamp")]
+    assert difference_kinds(sample.store) == [(str(picker.key), "stamp")]
 
 
 def test_finds_a_stamp_beyond_the_end_of_the_log() -> None:
@@ -280,13 +282,13 @@ def test_finds_a_stamp_beyond_the_end_of_the_log() -> None:
 
     store.restore(TREES.name, [replace(tree, version=99)])
 
-    assert whats(store) == [("trees/elm", "stamp")]
+    assert difference_kinds(store) == [("trees/elm", "stamp")]
 
 
-def test_finds_facts_that_no_fold_has_seen(sample: SampleControl) -> None:
+def test_finds_facts_that_no_fold_has_processed(sample: SampleControl) -> None:
     append(sample.store, FruitPicked("elm", "picker-1", 1, 6))
 
-    assert whats(sample.store) == [
+    assert difference_kinds(sample.store) == [
         ("trees/elm", "data"),
         ("trees/elm", "stamp"),
         ("pickers/picker-1", "data"),
@@ -298,9 +300,9 @@ def test_finds_a_missing_follow_up(sample: SampleControl) -> None:
     append(sample.store, FruitPicked("elm", "picker-1", 10, 6))
     end = sample.events()[-1].position
 
-    at_the_end = [found for found in whats(sample.store) if found[1] == "follow-up"]
+    at_the_end = [found for found in difference_kinds(sample.store) if found[1] == "follow-up"]
     append(sample.store, BarnClosed("south"))
-    inside = [found for found in whats(sample.store) if found[1] == "follow-up"]
+    inside = [found for found in difference_kinds(sample.store) if found[1] == "follow-up"]
 
     assert at_the_end == [(f"event_log/{end}", "follow-up")]
     assert inside == [(f"event_log/{end + 1}", "follow-up")]
@@ -316,12 +318,14 @@ def test_finds_an_altered_follow_up(sample: SampleControl) -> None:
     assert '"tree":"oak"' in found.found
 
 
-def test_finds_a_follow_up_that_is_filed_elsewhere(sample: SampleControl) -> None:
+def test_finds_a_follow_up_with_other_tags(sample: SampleControl) -> None:
     picked = SCHEMA.vocabulary.fact(FruitPicked("elm", "picker-1", 10, 6))
     basket = replace(SCHEMA.vocabulary.fact(BasketFilled("north", "elm")), tags=("barn_id:south",))
     sample.store.commit(Commit(T0, facts=(picked, basket)))
 
-    assert (f"event_log/{sample.events()[-1].position}", "follow-up") in whats(sample.store)
+    assert (f"event_log/{sample.events()[-1].position}", "follow-up") in difference_kinds(
+        sample.store
+    )
 
 
 def test_finds_a_fact_that_was_refused(sample: SampleControl) -> None:
@@ -349,7 +353,7 @@ class NewBasketFilled(Struct, frozen=True):
 NewBasketFilled.__name__ = "BasketFilled"
 
 
-def test_takes_a_follow_up_of_an_older_schema_for_what_it_has_become(
+def test_accepts_a_follow_up_of_an_older_schema_as_its_upgraded_form(
     sample: SampleControl,
 ) -> None:
     newer = FactType(NewBasketFilled, "orchard", 2, {1: basket_of_schema_2})
@@ -423,12 +427,12 @@ def test_rebuilds_a_fold_with_a_new_number_once(sample: SampleControl) -> None:
 
 
 def busier(row: Any, fact: Any, now: datetime) -> Any:
-    """The trees' machine, which calls for a cart too much at each basket."""
+    """The trees' machine, which sends one cart too many at each basket."""
     tree, effects = tree_machine.step(row, fact, now)
     return tree, [*effects, *(CartSent("north", 1) for effect in effects)]
 
 
-def test_follow_ups_of_a_machine_that_has_a_new_number_since_are_history(
+def test_does_not_compare_follow_ups_from_before_a_machines_new_number(
     sample: SampleControl,
 ) -> None:
     rebuild_changed(sample.store, FOLDS, T0)
@@ -441,7 +445,7 @@ def test_follow_ups_of_a_machine_that_has_a_new_number_since_are_history(
     assert differences(sample.store, newer) == []
 
 
-def test_follow_ups_since_the_new_number_are_compared(sample: SampleControl) -> None:
+def test_compares_follow_ups_since_the_new_number(sample: SampleControl) -> None:
     newer = renumbered(tree_machine)
     rebuild_changed(sample.store, newer, T0)
     assert differences(sample.store, newer) == []
@@ -486,7 +490,7 @@ def test_reads_the_log_once_for_all_folds_that_changed() -> None:
     assert fed == [0]
 
 
-def test_leaves_a_number_that_another_start_has_written_meanwhile() -> None:
+def test_keeps_a_number_that_another_start_has_written_meanwhile() -> None:
     class Raced(MemoryStore):
         """Another process finishes its start while ours replays."""
 

@@ -1,5 +1,5 @@
-"""How a rollout ends, and what that says of its release: each state with each event that ends it,
-the paths that people know, and the word that stays on the channel.
+"""How a rollout ends, and what that means for its release: each state with each event that ends it,
+the common sequences, and the standing of the release on the channel.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tests.domain.rollout_events import (
     after,
     clears,
     concludes,
+    events_to_converged,
     joins,
     moves,
     opened,
     runs,
     skips,
-    through,
 )
 from tidegate.domain.hosts.states import OnFailure
 from tidegate.domain.rollouts.facts import (
@@ -63,7 +63,7 @@ LOST = after(opened(1), *IS_LOST)
 
 
 def ending(tally: RolloutTally, event: RolloutEvent) -> tuple[Outcome | None, list[Struct]]:
-    """The outcome after the event, and what was said about it."""
+    """Return the outcome after the event, and the fact that records it."""
     stepped, caused = step_tally(tally, event, T0)
     return stepped.outcome, [fact for fact in caused if isinstance(fact, RolloutConcluded)]
 
@@ -85,7 +85,7 @@ def ending(tally: RolloutTally, event: RolloutEvent) -> tuple[Outcome | None, li
         (step_tally(None, opened(), T0)[0], TERMINAL, Outcome.EMPTY),
     ],
 )
-def test_gets_its_outcome_from_where_it_was_and_what_ended_it(
+def test_the_outcome_follows_from_the_state_and_the_event_that_ended_it(
     tally: RolloutTally, event: RolloutEvent, outcome: Outcome
 ) -> None:
     found, said = ending(tally, event)
@@ -110,23 +110,23 @@ def test_has_no_outcome_while_a_clearance_may_still_lead_to_success(
     assert tally.outcome is None
     assert ending(tally, TERMINAL) == (None, [])
 
-    for event in (clears(Clearance.RESUME), tried_again, *through()):
+    for event in (clears(Clearance.RESUME), tried_again, *events_to_converged()):
         assert tally.outcome is None
         tally = runs(event, tally, T0)
     assert tally.outcome is Outcome.SUCCEEDED
 
 
 @pytest.mark.req("OP-1", **pure)
-def test_keeps_its_outcome_whatever_comes_later() -> None:
+def test_never_changes_its_outcome_later() -> None:
     late = (joins(late=True, host_id="z"), moves(PENDING, ACTIVATING, late=True))
-    tally = after(opened(1), *through())
+    tally = after(opened(1), *events_to_converged())
     assert (tally.outcome, tally.outcome_at) == (Outcome.SUCCEEDED, T0)
 
     for event in (*late, moves(ACTIVATING, FAILED, late=True), moves(FAILED, REVERTED, late=True)):
         tally = runs(event, tally, T0)
     assert tally.degraded
     tally = runs(SUCCESSOR, tally, T0 + timedelta(hours=1))
-    assert ending(after(opened(1), *through()), SUCCESSOR) == (Outcome.SUCCEEDED, [])
+    assert ending(after(opened(1), *events_to_converged()), SUCCESSOR) == (Outcome.SUCCEEDED, [])
     assert (tally.outcome, tally.outcome_at) == (Outcome.SUCCEEDED, T0)
     gone = runs(EXPIRED, replace(tally, busy=0, late={}), T0 + timedelta(days=2))
     assert (gone.state, gone.outcome) == (RolloutState.PRUNED, Outcome.SUCCEEDED)
@@ -139,8 +139,11 @@ WAIVES = clears(Clearance.WAIVE, ClearedHost("a", 0, REVERTED))
 @pytest.mark.parametrize(
     ("outcome", "tally"),
     [
-        (Outcome.SUCCEEDED, after(opened(2), *through(), skips(None))),
-        (Outcome.SUCCEEDED, after(opened(2), *through(host_id="b"), *GOES_BACK, WAIVES)),
+        (Outcome.SUCCEEDED, after(opened(2), *events_to_converged(), skips(None))),
+        (
+            Outcome.SUCCEEDED,
+            after(opened(2), *events_to_converged(host_id="b"), *GOES_BACK, WAIVES),
+        ),
         (Outcome.EMPTY, after(opened())),
         (Outcome.EMPTY, after(opened(1), skips(None))),
         (Outcome.FAILED, after(opened(1, failures_max=1), *FAILS)),
@@ -153,8 +156,10 @@ def test_ends_by_what_its_planned_hosts_did(outcome: Outcome, tally: RolloutTall
 
 
 @pytest.mark.req("OP-1", **pure)
-def test_says_what_it_ended_with_and_by_what() -> None:
-    tally = after(opened(4, failures_max=1), *through(host_id="b"), *STARTS, skips(None))
+def test_records_its_outcome_and_what_ended_it() -> None:
+    tally = after(
+        opened(4, failures_max=1), *events_to_converged(host_id="b"), *STARTS, skips(None)
+    )
     tally = runs(moves(ACTIVATING, FAILED), tally, T0)
     assert tally.waves[0].tolerated == 1
 
@@ -171,7 +176,7 @@ def test_says_what_it_ended_with_and_by_what() -> None:
     assert (stopped.cause, stopped.cause_id) == (Cause.HOST, "a")
 
 
-def test_refuses_to_be_told_another_outcome_than_its_own() -> None:
+def test_refuses_an_outcome_other_than_its_own() -> None:
     for tally in SITUATIONS:
         for outcome in Outcome:
             if tally.outcome is None:
@@ -192,7 +197,7 @@ def test_refuses_to_be_told_another_outcome_than_its_own() -> None:
     ],
     ids=["halt", "rollback-and-halt", "the rollback failed at once"],
 )
-def test_says_that_it_is_halted_under_every_policy(
+def test_records_that_it_is_halted_under_every_policy(
     before: RolloutTally, event: RolloutEvent
 ) -> None:
     stepped, caused = step_tally(before, event, T0)
@@ -203,7 +208,9 @@ def test_says_that_it_is_halted_under_every_policy(
     ]
     for fact in caused:
         if isinstance(fact, RolloutHalted):
-            assert step_tally(stepped, fact, T0) == (stepped, ()), "said once, and nothing follows"
+            assert step_tally(stepped, fact, T0) == (stepped, ()), (
+                "recorded once, and nothing follows"
+            )
 
 
 # ── the word on a release ─────────────────────────────────────────────────────────────────────────
@@ -252,7 +259,7 @@ def later(fact: Said, span: timedelta) -> Said:
         ),
     ],
 )
-def test_success_says_good_and_a_halt_a_bad_outcome_or_a_rollback_says_bad(
+def test_a_success_marks_a_release_good_and_a_halt_a_bad_outcome_or_a_rollback_bad(
     fact: Said, unknown: Word | None, good: Word, bad: Word
 ) -> None:
     assert "web-stable/web.3" in release_standings.ids(fact)
@@ -262,14 +269,14 @@ def test_success_says_good_and_a_halt_a_bad_outcome_or_a_rollback_says_bad(
 
 
 @pytest.mark.req("OP-2", **pure)
-def test_a_second_success_keeps_since_when_the_word_is_good() -> None:
+def test_a_second_success_keeps_the_time_of_the_first() -> None:
     again = step_standing(GOOD, later(concludes(Outcome.SUCCEEDED), HOUR), T0)
 
     assert (again.said_at, again.running_since) == (T0, T0)
 
 
 @pytest.mark.req("OP-2", **pure)
-def test_counts_how_long_a_release_was_the_newest_success_until_a_bad_word() -> None:
+def test_counts_how_long_a_release_was_the_newest_success_until_it_was_marked_bad() -> None:
     moved_on = step_standing(GOOD, later(NEXT, HOUR), T0)
     assert (moved_on.running_since, moved_on.soaked_seconds) == (None, 3_600)
     assert moved_on.followed_by == "web.4"
@@ -285,8 +292,8 @@ def test_counts_how_long_a_release_was_the_newest_success_until_a_bad_word() -> 
 
 
 @pytest.mark.req("OP-2", **pure)
-def test_ends_the_stretch_although_the_rollout_was_pruned_before_the_next_one() -> None:
-    """A pruned rollout is superseded by nobody: the next opening says that the channel left."""
+def test_ends_that_period_although_the_rollout_was_pruned_before_the_next_one() -> None:
+    """A pruned rollout is superseded by none: the next opening shows that the channel moved on."""
     opening = later(NEXT, HOUR)
     assert isinstance(opening, RolloutOpened)
 
@@ -294,8 +301,8 @@ def test_ends_the_stretch_although_the_rollout_was_pruned_before_the_next_one() 
     assert step_standing(GOOD, opening, T0).running_since is None
 
 
-def test_a_tolerated_failure_says_nothing_of_the_release() -> None:
-    tally = after(opened(2, failures_max=1), *through(host_id="b"), *STARTS)
+def test_a_tolerated_failure_does_not_mark_the_release() -> None:
+    tally = after(opened(2, failures_max=1), *events_to_converged(host_id="b"), *STARTS)
     _, caused = step_tally(tally, moves(ACTIVATING, FAILED), T0)
 
     assert [type(fact).__name__ for fact in caused] == ["HostSkipped"]

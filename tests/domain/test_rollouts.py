@@ -1,4 +1,4 @@
-"""The rollout's machine alone: every pair of state and event, each guard, what each effect says."""
+"""The rollout's machine alone: every pair of state and event, each guard, and each effect."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ from tests.domain.rollout_events import (
     after,
     clears,
     concludes,
+    events_to_converged,
     joins,
     moves,
     opened,
     runs,
     skips,
     skips_wave,
-    through,
 )
 from tidegate.domain.channels.rows import QUARANTINE
 from tidegate.domain.hosts.facts import HostJoined, HostRegressed, HostStateChanged
@@ -132,10 +132,10 @@ def continues(wave: int) -> WaveContinued:
 # ── all pairs ─────────────────────────────────────────────────────────────────────────────────────
 
 
-# What no journey brings about, but the machine would know what to do: a host of a wave that was
-# thought to be settled comes after all.
+# No sequence of commands leads here, but the machine must handle it: a host of a wave that was done
+# comes after all.
 UNHEARD_OF = [
-    (replace(after(opened(2), *through()), state=RolloutState.CONVERGING), HostJoined),
+    (replace(after(opened(2), *events_to_converged()), state=RolloutState.CONVERGING), HostJoined),
 ]
 EVENTS: list[RolloutEvent] = [
     opened(1),
@@ -179,7 +179,7 @@ EVENTS: list[RolloutEvent] = [
 ]
 
 
-def test_has_an_occasion_for_every_state_and_every_event() -> None:
+def test_covers_every_state_and_every_event() -> None:
     assert {tally.state for tally in SITUATIONS} == set(RolloutState)
     missing = set(get_args(RolloutEvent)) - {type(event) for event in EVENTS}
     assert not missing, "add an example of each to EVENTS"
@@ -190,8 +190,8 @@ def test_has_an_occasion_for_every_state_and_every_event() -> None:
 @pytest.mark.req("RO-2", **pure)
 @pytest.mark.parametrize(("state", "kind"), list(product(RolloutState, get_args(RolloutEvent))))
 def test_accepts_exactly_the_pairs_of_its_table(state: RolloutState, kind: type[Struct]) -> None:
-    """Outside the table: a typed refusal, always. Inside: only states that it names, each of which
-    some occasion reaches; a guard may still refuse.
+    """Outside the table every event is refused with a typed error. Inside, the machine reaches only
+    the states that the table names, and each of them on some occasion; a guard may still refuse.
     """
     reached: set[RolloutState] = set()
     refused: list[TidegateError] = []
@@ -220,7 +220,7 @@ def test_begins_with_its_opening_and_nothing_else(kind: type[Struct]) -> None:
                 step(None, event, T0)
 
 
-def test_takes_the_same_opening_twice_and_no_other_under_one_id() -> None:
+def test_accepts_the_same_opening_twice_and_no_other_under_one_id() -> None:
     tally = after(opened(1))
 
     assert step(tally, opened(1), T0) == (tally, ())
@@ -259,7 +259,7 @@ def test_refuses_an_end_that_not_every_host_reached(tally: RolloutTally) -> None
 
 
 @pytest.mark.req("RO-3", **pure)
-def test_becomes_reverted_only_when_no_sibling_is_on_the_target_any_more() -> None:
+def test_becomes_reverted_only_when_no_sibling_is_still_on_the_target() -> None:
     both = (opened(2), *_two)
     tally = after(*both, moves(ACTIVATING, FAILED), moves(FAILED, REVERTED))
     assert (tally.state, tally.halted_at) == (RolloutState.ACTIVE, T0)
@@ -286,7 +286,7 @@ def test_does_not_wait_for_a_deferred_sibling_once_it_is_halted() -> None:
         assert after_it.state is RolloutState.REVERTED
 
 
-def test_fails_when_a_rollback_fails_and_never_turns_back_by_itself() -> None:
+def test_fails_when_a_rollback_fails_and_never_recovers_by_itself() -> None:
     tally = after(opened(2), *_two, moves(ACTIVATING, FAILED), moves(FAILED, REVERTED))
     tally = runs(moves(ACTIVATING, FAILED), tally, T0)
     tally = runs(moves(FAILED, FAILED, rollback_failed=True), tally, T0)
@@ -296,7 +296,7 @@ def test_fails_when_a_rollback_fails_and_never_turns_back_by_itself() -> None:
     assert (late.state, late.rollback_failed) == (RolloutState.FAILED, 0)
 
 
-def test_goes_from_reverted_to_failed_when_a_host_is_lost() -> None:
+def test_changes_from_reverted_to_failed_when_a_host_is_lost() -> None:
     tally = after(opened(2), joins(host_id="b"), *GOES_BACK)
     assert tally.state is RolloutState.REVERTED
 
@@ -305,7 +305,7 @@ def test_goes_from_reverted_to_failed_when_a_host_is_lost() -> None:
 
 
 @pytest.mark.parametrize("event", [joins(), advances(0, 1), moves(PENDING, ACTIVATING)])
-def test_lets_nobody_go_while_it_is_halted(event: RolloutEvent) -> None:
+def test_starts_no_host_while_it_is_halted(event: RolloutEvent) -> None:
     tally = after(opened(3, 1), joins(host_id="b"), *FAILS)
     assert tally.halted_at == T0
 
@@ -313,12 +313,12 @@ def test_lets_nobody_go_while_it_is_halted(event: RolloutEvent) -> None:
         step(tally, event, T0)
 
 
-def test_counts_a_failure_that_is_allowed_for_and_halts_at_the_next() -> None:
+def test_counts_a_tolerated_failure_and_halts_at_the_next() -> None:
     tally = after(opened(3, failures_max=1), *FAILS)
     assert (tally.state, tally.halted_at) == (RolloutState.ACTIVE, None)
     assert (tally.waves[0].left, tally.waves[0].tolerated) == (1, 1)
 
-    # What becomes of the host that left does not count.
+    # The later result of the skipped host does not count.
     tally = runs(moves(FAILED, REVERTED, left=True), tally, T0)
     assert tally.waves[0].states == {}
 
@@ -326,7 +326,7 @@ def test_counts_a_failure_that_is_allowed_for_and_halts_at_the_next() -> None:
     assert tally.halted_at == T0
 
 
-def test_tolerates_a_host_that_cannot_go_back_without_counting_it_as_lost() -> None:
+def test_tolerates_a_host_that_cannot_roll_back_without_counting_it_as_lost() -> None:
     rejected = (joins(), moves(PENDING, FAILED, rollback_failed=True))
     tally = after(opened(2, failures_max=1), *rejected)
 
@@ -334,7 +334,7 @@ def test_tolerates_a_host_that_cannot_go_back_without_counting_it_as_lost() -> N
     assert runs(rejected[0], tally, T0).waves[0].states == {PENDING: 1}
 
 
-def test_refuses_hosts_of_a_wave_that_may_not_go_and_more_hosts_than_planned() -> None:
+def test_refuses_hosts_of_a_wave_that_may_not_start_and_more_hosts_than_planned() -> None:
     with pytest.raises(RolloutInvariant, match="wave 1"):
         step(after(opened(1, 1)), joins(1), T0)
     with pytest.raises(RolloutInvariant, match="all 1 hosts"):
@@ -360,19 +360,24 @@ def test_skips_hosts_that_are_due_and_waives_those_that_failed() -> None:
 # ── waves, pause, late hosts ──────────────────────────────────────────────────────────────────────
 
 
-def test_moves_its_cursor_by_waves_alone_and_one_at_a_time() -> None:
-    tally = after(opened(1, 1, 1), *through())
+def test_advances_its_cursor_one_wave_at_a_time() -> None:
+    tally = after(opened(1, 1, 1), *events_to_converged())
     assert (tally.state, tally.current_wave) == (RolloutState.ACTIVE, 1)
 
     assert step(tally, advances(0, 1), T0) == (tally, ())  # it moved on already
     for event in (advances(1, 2), advances(1, 3), advances(0, 2)):
         with pytest.raises(RolloutInvariant):
             step(tally, event, T0)
-    assert after(opened(1, 1, 1), *through(), *through(1), joins(2)).current_wave == 2
+    assert (
+        after(
+            opened(1, 1, 1), *events_to_converged(), *events_to_converged(1), joins(2)
+        ).current_wave
+        == 2
+    )
 
 
-def test_holds_the_next_wave_while_it_is_paused_and_goes_on_when_resumed() -> None:
-    tally = after(opened(1, 1), joins(), PAUSED, *through()[1:])
+def test_holds_the_next_wave_while_it_is_paused_and_starts_it_when_resumed() -> None:
+    tally = after(opened(1, 1), joins(), PAUSED, *events_to_converged()[1:])
     assert (tally.state, tally.current_wave) == (RolloutState.CONVERGING, 0)
     with pytest.raises(IllegalTransition, match="paused"):
         step(after(opened(1), PAUSED), joins(), T0)
@@ -382,7 +387,7 @@ def test_holds_the_next_wave_while_it_is_paused_and_goes_on_when_resumed() -> No
 
 
 def test_ends_although_it_is_paused_when_every_host_converged() -> None:
-    tally = after(opened(1), joins(), PAUSED, *through()[1:])
+    tally = after(opened(1), joins(), PAUSED, *events_to_converged()[1:])
 
     assert (tally.state, tally.paused_at) == (RolloutState.TERMINAL, None)
 
@@ -396,8 +401,8 @@ def test_stays_converging_while_a_host_waits_for_its_reboot() -> None:
     assert runs(moves(SOAKING, CONVERGED), tally, T0).state is RolloutState.TERMINAL
 
 
-def test_counts_late_hosts_apart_and_is_degraded_by_their_failure() -> None:
-    terminal = after(opened(1), *through())
+def test_counts_late_hosts_separately_and_is_degraded_by_their_failure() -> None:
+    terminal = after(opened(1), *events_to_converged())
     tally = runs(joins(late=True, host_id="b"), terminal, T0)
     assert (tally.state, tally.late) == (RolloutState.TERMINAL, {PENDING: 1})
 
@@ -421,7 +426,7 @@ def test_opens_and_ends_at_once_without_a_host() -> None:
 
 @pytest.mark.req("RO-18", **pure)
 @pytest.mark.parametrize("said", [{"operator": ""}, {"reason": " "}, {"operator": " \t"}])
-def test_clears_for_nobody_and_for_no_reason_never(said: dict[str, str]) -> None:
+def test_a_clearance_requires_an_actor_and_a_reason(said: dict[str, str]) -> None:
     for tally in (after(opened(1), *GOES_BACK), after(opened(1), *IS_LOST)):
         for mode in Clearance:
             with pytest.raises(InvalidInput):
@@ -431,11 +436,11 @@ def test_clears_for_nobody_and_for_no_reason_never(said: dict[str, str]) -> None
 
 
 @pytest.mark.req("RO-18", **pure)
-def test_resumes_with_another_attempt_once_nothing_rolls_back_any_more() -> None:
+def test_resumes_with_another_attempt_once_no_host_is_rolling_back() -> None:
     tally = after(opened(1), *GOES_BACK, clears(Clearance.RESUME))
     assert (tally.state, tally.attempt, tally.halted_at) == (RolloutState.ACTIVE, 2, None)
 
-    # The next attempt takes the host out of where it stood and counts it as Pending.
+    # the next attempt removes the host from its old count and counts it as Pending
     tally = runs(joins(), runs(moves(REVERTED, PENDING), tally, T0), T0)
     assert tally.waves[0].states == {PENDING: 1}
 
@@ -463,9 +468,9 @@ def test_stays_halted_until_the_last_host_that_failed_is_waived() -> None:
         step(tally, clears(Clearance.WAIVE, replace(a, rollback_failed=True), b), T0)
 
 
-def test_is_pruned_when_its_retention_is_over_and_nobody_is_under_way() -> None:
+def test_is_pruned_when_its_retention_is_over_and_no_host_is_under_way() -> None:
     day = timedelta(seconds=DAY)
-    tally = after(opened(1), *through())
+    tally = after(opened(1), *events_to_converged())
     assert tally.due_at == T0 + day
 
     with pytest.raises(RolloutInvariant, match="not over"):
@@ -475,7 +480,7 @@ def test_is_pruned_when_its_retention_is_over_and_nobody_is_under_way() -> None:
         step(late, EXPIRED, T0 + day)
     assert step(tally, EXPIRED, T0 + day)[0].state is RolloutState.PRUNED
 
-    # Superseded later, it is kept from then on.
+    # superseded later, it is kept from then on
     superseded = runs(SUCCESSOR, tally, T0 + timedelta(hours=5))
     assert superseded.due_at == T0 + timedelta(hours=5) + day
 
@@ -488,7 +493,7 @@ def effects(tally: RolloutTally, event: RolloutEvent, now: datetime = T0) -> lis
 
 
 @pytest.mark.req("RO-6", **pure)
-def test_asks_for_the_four_effects_of_the_seed_by_its_names() -> None:
+def test_emits_the_four_effects_of_the_seed_by_its_names() -> None:
     assert effects(after(opened(1)), joins()) == [
         RecordRolloutTransition(ROLLOUT, RolloutState.OPENING, RolloutState.ACTIVE, T0)
     ]
@@ -506,7 +511,7 @@ def test_asks_for_the_four_effects_of_the_seed_by_its_names() -> None:
             counts=HostCounts(hosts=1),
         ),
     ]
-    paused = after(opened(1, 1), joins(), PAUSED, *through()[1:])
+    paused = after(opened(1, 1), joins(), PAUSED, *events_to_converged()[1:])
     assert effects(replace(paused, paused_at=None), advances(0, 1)) == [
         RecordRolloutTransition(ROLLOUT, RolloutState.CONVERGING, RolloutState.ACTIVE, T0),
         UpdateCurrentWave(ROLLOUT, 1),
@@ -541,7 +546,7 @@ def test_names_the_members_of_the_seeds_events_as_the_seed_does(
 
 
 def test_records_a_transition_exactly_where_the_state_changed() -> None:
-    """R5, over every occasion there is."""
+    """R5, over every occasion."""
     seen = 0
     for tally, event in product(SITUATIONS, EVENTS):
         try:
@@ -556,7 +561,7 @@ def test_records_a_transition_exactly_where_the_state_changed() -> None:
 
 
 @pytest.mark.req("RO-15", **pure)
-def test_shows_a_row_that_hears_of_openings_and_transitions_only() -> None:
+def test_only_openings_and_transitions_change_its_row() -> None:
     row = step_rollout(None, opened(1), T0)
     assert (row.state, row.current_wave, row.in_flight) == (RolloutState.OPENING, 0, "Opening")
     assert b'"current_wave":0' in codec.encode(row), "it shows in its column"
@@ -636,16 +641,16 @@ def test_names_a_rollout_by_channel_ref_and_from_the_second_time_on_its_number()
     "text",
     ["", "web", "web@", "@3", "Web@web.3", "a@b@c", "a@b~", "a@../b", "a@b/c", "a@B", "x" * 400],
 )
-def test_takes_no_other_text_for_a_rollouts_id(text: str) -> None:
+def test_refuses_any_other_text_as_a_rollout_id(text: str) -> None:
     with pytest.raises(InvalidInput):
         check_rollout_id(text)
 
 
 @pytest.mark.req("RO-9", **pure)
 def test_is_named_in_one_place_of_the_source_only() -> None:
-    """No other module glues a channel and a release together with an @."""
+    """No other module joins a channel and a release with an @."""
     source = Path(tidegate.__file__).parent
-    glued = re.compile(r"""f["'][^"'<\n]*\}@\{""")  # <…@…> is an address of mail
+    glued = re.compile(r"""f["'][^"'<\n]*\}@\{""")  # <…@…> is a mail address
 
     found = [path.name for path in source.rglob("*.py") if glued.search(path.read_text())]
     assert found == ["names.py"]
@@ -658,13 +663,15 @@ def operator(kind: Any, **changes: Any) -> Any:
     return kind(**({"rollout_id": ROLLOUT, "operator": "user_1", "reason": "lunch"} | changes))
 
 
-def test_pauses_what_goes_and_resumes_what_is_paused() -> None:
+def test_pauses_a_running_rollout_and_resumes_a_paused_one() -> None:
     tally = after(opened(1))
     (fact,) = pause_rollout.decide((tally, None), operator(PauseRollout), T0)
     assert fact == PAUSED
     assert pause_rollout.decide((runs(PAUSED, tally, T0), None), operator(PauseRollout), T0) == ()
     with pytest.raises(IllegalTransition):
-        pause_rollout.decide((after(opened(1), *through()), None), operator(PauseRollout), T0)
+        pause_rollout.decide(
+            (after(opened(1), *events_to_converged()), None), operator(PauseRollout), T0
+        )
 
     (fact,) = resume_rollout.decide(
         (runs(PAUSED, tally, T0), None), operator(ResumeRollout, reason="lunch is over"), T0
@@ -677,13 +684,15 @@ def test_pauses_what_goes_and_resumes_what_is_paused() -> None:
 
 @pytest.mark.parametrize("said", [{"operator": " "}, {"reason": ""}, {"rollout_id": "nonsense"}])
 @pytest.mark.parametrize("item", [pause_rollout, resume_rollout, abort_rollout])
-def test_asks_who_and_why_before_it_reads_anything(item: Slice, said: dict[str, str]) -> None:
+def test_requires_an_actor_and_a_reason_before_it_reads_anything(
+    item: Slice, said: dict[str, str]
+) -> None:
     assert item.rows is not None
     with pytest.raises(InvalidInput):
         item.rows(operator(item.command, **said))
 
 
-def test_aborts_what_goes_gives_up_what_stopped_and_refuses_what_is_over() -> None:
+def test_aborts_running_and_stopped_rollouts_and_refuses_finished_ones() -> None:
     command = operator(AbortRollout, reason="not this one")
     given_up = clears(Clearance.ABANDON, reason="not this one")
     for tally in SITUATIONS:
@@ -697,7 +706,7 @@ def test_aborts_what_goes_gives_up_what_stopped_and_refuses_what_is_over() -> No
             assert isinstance(refused.value, IllegalTransition | RolloutIsPruned)
 
 
-def test_says_why_it_was_aborted_and_forgets_its_pause() -> None:
+def test_records_why_it_was_aborted_and_ends_its_pause() -> None:
     paused = after(opened(2), *STARTS, PAUSED)
     tally, (moved, concluded) = step_tally(paused, ABORTED, T0)
 
@@ -708,13 +717,13 @@ def test_says_why_it_was_aborted_and_forgets_its_pause() -> None:
     assert (concluded.cause, concluded.cause_id) == (Cause.OPERATOR, "user_1")
     assert (tally.paused_at, tally.paused_by) == (None, None)
     assert tally.due_at == T0 + timedelta(seconds=DAY)
-    # The host that is on its way is still heard.
+    # the report of the switching host is still recorded
     assert runs(moves(ACTIVATING, SOAKING), tally, T0).waves[0].states == {SOAKING: 1}
 
 
-def test_loses_the_race_for_a_retention_that_moved_on() -> None:
+def test_refuses_a_prune_whose_retention_was_extended_meanwhile() -> None:
     day = timedelta(seconds=DAY)
-    tally = after(opened(1), *through())
+    tally = after(opened(1), *events_to_converged())
     command = ExpireRetention(rollout_id=ROLLOUT, due_at=T0 + day)
 
     (fact,) = expire_retention.decide((tally,), command, T0 + day)
@@ -733,7 +742,7 @@ def findings(*found: GateFinding) -> ChangeGates:
     return ChangeGates(rollout_id=ROLLOUT, findings=found)
 
 
-def test_says_of_gates_only_what_is_new() -> None:
+def test_records_only_changes_of_gates() -> None:
     """Defect D16: a decision was logged for every blocked host at every tick."""
     tally: RolloutTally = after(opened(1))
     gates: RolloutGates | None = None
@@ -758,7 +767,7 @@ def test_says_of_gates_only_what_is_new() -> None:
     assert change_gates.decide((after(opened(1), SUCCESSOR), None), findings(blocked), T0) == ()
 
 
-def test_refuses_gates_that_are_named_twice_or_too_many() -> None:
+def test_refuses_duplicate_gates_and_too_many_gates() -> None:
     assert change_gates.rows is not None
     with pytest.raises(InvalidInput):
         change_gates.rows(findings(GateFinding("a", True), GateFinding("a", False)))

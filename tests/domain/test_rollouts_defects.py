@@ -1,7 +1,8 @@
-"""Journeys of whole rollouts, and the defects of the system before us that they must not repeat.
+"""Sequences of whole rollouts, and the defects of the previous system that they must not repeat.
 
-Host, rollout and channel through their own slices and folds, on the oracle; no fed events but where
-a test shows that one is refused. The numbers are those of the list of defects.
+Host, rollout and channel run through their own slices and folds, on the oracle. No events are fed
+by hand, except where a test shows that one is refused. The numbers are those of the list of
+defects.
 """
 
 from __future__ import annotations
@@ -63,14 +64,14 @@ pure = {"engines": None, "reason": "pure steps on the oracle; engines have their
 
 @pytest.fixture
 def fleet() -> Iterator[MemoryFleet]:
-    """Whatever a test does, the log says afterwards what the rows say."""
+    """A fleet whose log, at the end of the test, must give exactly its rows."""
     sailed = MemoryFleet()
     yield sailed
     assert differences(sailed.store, FOLDS) == []
 
 
 def path(fleet: MemoryFleet, rollout_id: str) -> list[tuple[str, int]]:
-    """The states that the log says a rollout went through, with its wave."""
+    """Return the states of a rollout by the log, each with its wave."""
     return [
         (fact.to, fact.current_wave)
         for fact in fleet.events(RolloutTransitioned)
@@ -79,7 +80,7 @@ def path(fleet: MemoryFleet, rollout_id: str) -> list[tuple[str, int]]:
 
 
 def effects_of(fleet: MemoryFleet, rollout_id: str) -> set[type]:
-    """What the steps of a rollout asked for, taken again from the facts in the log."""
+    """Return the effects of a rollout's steps, computed again from the facts in the log."""
     tally, asked = None, set()
     reads = {kind.__name__ for kind in rollout_tallies.reads}
     for event in fleet.log():
@@ -102,7 +103,7 @@ def expire(fleet: MemoryFleet, rollout_id: str) -> None:
 
 
 @pytest.mark.req("RO-3", "RO-6", **pure)
-def test_d01_moves_the_cursor_by_a_fact_in_the_log_and_is_converging_in_between(
+def test_d01_advances_the_cursor_by_a_fact_and_is_converging_in_between(
     fleet: MemoryFleet,
 ) -> None:
     rollout_id = fleet.promote("web.1", 2, 1)
@@ -123,7 +124,7 @@ def test_d01_moves_the_cursor_by_a_fact_in_the_log_and_is_converging_in_between(
 
 
 @pytest.mark.req("RO-6", **pure)
-def test_d01_writes_facts_of_a_report_in_their_fixed_order(fleet: MemoryFleet) -> None:
+def test_d01_writes_the_facts_of_a_report_in_a_fixed_order(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1, 1)
     fleet.start(rollout_id, "w0-0")
     fleet.activate(rollout_id, "w0-0")
@@ -158,7 +159,7 @@ def test_d02_is_reverted_when_its_policy_rolls_back(fleet: MemoryFleet) -> None:
     assert fleet.state(rollout_id) is RolloutState.REVERTED
 
 
-def test_d02_is_failed_when_a_host_could_not_go_back_and_at_once_under_halt(
+def test_d02_is_failed_when_a_host_could_not_roll_back_and_at_once_under_halt(
     fleet: MemoryFleet,
 ) -> None:
     rollout_id = fleet.promote("web.1", 1)
@@ -175,7 +176,7 @@ def test_d02_is_failed_when_a_host_could_not_go_back_and_at_once_under_halt(
     assert differences(halting.store, FOLDS) == []
 
 
-def test_d02_fails_by_silence_when_nobody_hears_of_the_rollback(fleet: MemoryFleet) -> None:
+def test_d02_fails_by_silence_when_no_report_of_the_rollback_arrives(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1)
     fleet.start(rollout_id, "w0-0")
     fleet.expire(rollout_id, "w0-0")  # of its activation
@@ -189,7 +190,7 @@ def test_d02_fails_by_silence_when_nobody_hears_of_the_rollback(fleet: MemoryFle
 # ── dispatch ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_d03_orders_and_starts_nobody_after_a_failure(fleet: MemoryFleet) -> None:
+def test_d03_orders_and_starts_no_host_after_a_failure(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 3, 1)
     fleet.order(rollout_id, "w0-0", "w0-1")
     fleet.ack(rollout_id, "w0-0")
@@ -208,7 +209,7 @@ def test_d03_orders_and_starts_nobody_after_a_failure(fleet: MemoryFleet) -> Non
 
 
 @pytest.mark.req("RO-10", **pure)
-def test_d04_keeps_a_closure_that_was_rolled_back_from_its_channel(fleet: MemoryFleet) -> None:
+def test_d04_keeps_an_artifact_that_was_rolled_back_from_its_channel(fleet: MemoryFleet) -> None:
     fleet.create("web-canary")
     bad = fleet.promote("web.1", 2)
     fleet.start(bad, "w0-0")
@@ -218,12 +219,12 @@ def test_d04_keeps_a_closure_that_was_rolled_back_from_its_channel(fleet: Memory
     with pytest.raises(ClosureQuarantined):
         fleet.promote("web.1", 2)
     other = fleet.promote("web.1", 1, channel="web-canary")
-    fleet.reach(other, "w0-9")  # another channel judges for itself
+    fleet.reach(other, "w0-9")  # another channel decides for itself
     assert fleet.state(other) is RolloutState.TERMINAL
 
 
 @pytest.mark.req("RO-10", "RO-16", **pure)
-def test_d04_has_one_row_per_channel_and_closure_born_by_the_first_rollback_since_the_lift(
+def test_d04_has_one_row_per_channel_and_artifact_from_the_first_rollback_since_the_lift(
     fleet: MemoryFleet,
 ) -> None:
     rollout_id = fleet.promote("web.1", 2)
@@ -250,7 +251,7 @@ def test_d04_has_one_row_per_channel_and_closure_born_by_the_first_rollback_sinc
     assert "QuarantineLifted" in [event.type for event in fleet.log()]
 
 
-def test_d04_lets_a_failure_that_is_allowed_for_quarantine_nothing(fleet: MemoryFleet) -> None:
+def test_d04_a_tolerated_failure_quarantines_nothing(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 3, failures_max=1)
     fleet.start(rollout_id, "w0-0")
     fleet.fail(rollout_id, "w0-0")
@@ -266,7 +267,7 @@ def test_d04_lets_a_failure_that_is_allowed_for_quarantine_nothing(fleet: Memory
 
 
 @pytest.mark.req("RO-22", **pure)
-def test_d10_makes_every_table_anew_from_the_log_alone(fleet: MemoryFleet) -> None:
+def test_d10_rebuilds_every_table_from_the_log_alone(fleet: MemoryFleet) -> None:
     first = fleet.promote("web.1", 1, 1)
     fleet.reach(first, "w0-0")
     second = fleet.promote("web.2", 1)
@@ -288,7 +289,7 @@ def test_d10_makes_every_table_anew_from_the_log_alone(fleet: MemoryFleet) -> No
 
 
 @pytest.mark.req("RO-9", "RO-22", **pure)
-def test_d14_comes_back_to_a_release_as_another_incarnation(fleet: MemoryFleet) -> None:
+def test_d14_promotes_an_earlier_release_as_another_incarnation(fleet: MemoryFleet) -> None:
     ids = [fleet.promote(release, 1) for release in ("web.1", "web.2", "web.1", "web.2", "web.1")]
 
     assert ids == [
@@ -304,7 +305,7 @@ def test_d14_comes_back_to_a_release_as_another_incarnation(fleet: MemoryFleet) 
     assert fleet.channel().terminal_ref == "web.1"
 
 
-def test_d15_gives_the_order_of_a_superseded_rollout_to_nobody(fleet: MemoryFleet) -> None:
+def test_d15_hands_out_no_order_of_a_superseded_rollout(fleet: MemoryFleet) -> None:
     old = fleet.promote("web.1", 2)
     fleet.order(old, "w0-0", "w0-1")
     fleet.ack(old, "w0-1")
@@ -319,7 +320,7 @@ def test_d15_gives_the_order_of_a_superseded_rollout_to_nobody(fleet: MemoryFlee
     fleet.cancel(old, "w0-0")
     fleet.reach(new, "w0-0")
 
-    # What had begun goes on and is recorded; the old rollout stays what it is.
+    # A host that had started continues and is recorded; the old rollout does not change.
     fleet.activate(old, "w0-1")
     fleet.declare(old, "w0-1")
     fleet.converge(old, "w0-1")
@@ -360,18 +361,18 @@ def test_d18_prunes_terminal_and_superseded_rollouts_by_their_own_times(
     fleet.clock.advance(10 * day)
     second = fleet.promote("web.2", 1)
     assert fleet.tally(first).due_at == ended + 100 * day
-    assert fleet.tally(second).due_at is None, "what goes on is not pruned"
+    assert fleet.tally(second).due_at is None, "a running rollout is not pruned"
     fleet.start(second, "w0-1")
     fleet.fail(second, "w0-1")
     fleet.revert(second, "w0-1")
-    assert fleet.tally(second).due_at is None, "what was stopped is not forgotten"
+    assert fleet.tally(second).due_at is None, "a stopped rollout is not pruned"
 
 
 # ── nothing is dead ───────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("RO-6", "RO-18", **pure)
-def test_d19_produces_every_event_and_effect_of_the_seed_on_some_journey(
+def test_d19_produces_every_event_and_effect_of_the_seed(
     fleet: MemoryFleet,
 ) -> None:
     first = fleet.promote("web.1", 1, 1)
@@ -405,7 +406,7 @@ def test_d19_produces_every_event_and_effect_of_the_seed_on_some_journey(
 
 
 @pytest.mark.req("RO-4", **pure)
-def test_d19_expects_the_supersession_before_another_opening(fleet: MemoryFleet) -> None:
+def test_d19_requires_the_supersession_before_another_opening(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1)
     (opened,) = fleet.events(RolloutOpened)
     other = RolloutOpened(
@@ -434,7 +435,7 @@ def test_d19_expects_the_supersession_before_another_opening(fleet: MemoryFleet)
     assert positions["SuccessorOpened"] < positions["RolloutOpened"]
 
 
-def test_d19_hears_an_agent_that_rejects_its_order(fleet: MemoryFleet) -> None:
+def test_d19_records_that_an_agent_rejects_its_order(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 2)
     fleet.order(rollout_id, "w0-0")
     fleet.reject(rollout_id, "w0-0")
@@ -444,7 +445,7 @@ def test_d19_hears_an_agent_that_rejects_its_order(fleet: MemoryFleet) -> None:
     assert fleet.store.range(QUARANTINE.name, limit=1) == (), "it never ran there"
 
 
-def test_d20_follows_the_policy_and_the_waves_of_its_opening_whatever_the_channel_says_later(
+def test_d20_follows_the_policy_and_the_waves_of_its_opening_after_edits_of_the_channel(
     fleet: MemoryFleet,
 ) -> None:
     rollout_id = fleet.promote("web.1", 1, 1)
@@ -470,7 +471,7 @@ def test_d20_follows_the_policy_and_the_waves_of_its_opening_whatever_the_channe
 
 
 @pytest.mark.req("RO-18", **pure)
-def test_goes_on_after_each_kind_of_clearance(fleet: MemoryFleet) -> None:
+def test_continues_after_each_kind_of_clearance(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 2)
     fleet.start(rollout_id, "w0-0", "w0-1")
     fleet.fail(rollout_id, "w0-0", "w0-1")
@@ -509,7 +510,7 @@ def test_abandons_without_a_successor_and_frees_the_channel(fleet: MemoryFleet) 
 
 
 @pytest.mark.req("RO-5", **pure)
-def test_aborts_a_rollout_that_goes_and_lets_delivered_orders_finish(fleet: MemoryFleet) -> None:
+def test_aborts_a_running_rollout_and_lets_delivered_orders_finish(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 3)
     fleet.start(rollout_id, "w0-0")
     fleet.order(rollout_id, "w0-1")
@@ -520,7 +521,7 @@ def test_aborts_a_rollout_that_goes_and_lets_delivered_orders_finish(fleet: Memo
     assert (row.state, row.superseded_by) == (RolloutState.SUPERSEDED, None)
     assert row.reason == "aborted: not this one"
     assert (channel.active_rollout_id, channel.newest_state) == (None, "Superseded")
-    assert has_stopped(fleet.tally(rollout_id)), "the dispatcher takes its orders back"
+    assert has_stopped(fleet.tally(rollout_id)), "the dispatcher cancels its orders"
     with pytest.raises(RolloutIsSuperseded):
         fleet.ack(rollout_id, "w0-1")
     with pytest.raises(RolloutIsSuperseded):
@@ -537,7 +538,7 @@ def test_aborts_a_rollout_that_goes_and_lets_delivered_orders_finish(fleet: Memo
     assert differences(fleet.store, FOLDS) == []
 
 
-def test_lets_only_one_of_two_operators_clear(fleet: MemoryFleet) -> None:
+def test_only_one_of_two_operators_can_clear(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1)
     fleet.start(rollout_id, "w0-0")
     fleet.fail(rollout_id, "w0-0")
@@ -551,7 +552,7 @@ def test_lets_only_one_of_two_operators_clear(fleet: MemoryFleet) -> None:
     assert [fact.mode for fact in fleet.events(OperatorClearance)] == [Clearance.ABANDON]
 
 
-def test_takes_a_late_host_to_the_release_that_every_other_one_has(fleet: MemoryFleet) -> None:
+def test_brings_a_late_host_to_the_release_of_all_others(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1)
     fleet.reach(rollout_id, "w0-0")
     fleet.order(rollout_id, "w0-7", late=True)
@@ -584,7 +585,7 @@ def test_ends_at_once_without_hosts(fleet: MemoryFleet) -> None:
     assert fleet.channel().terminal_rollout_id == rollout_id
 
 
-def test_goes_on_without_hosts_that_nobody_hears_of(fleet: MemoryFleet) -> None:
+def test_continues_without_silent_hosts(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 2, 1, converged_min=0)
     fleet.order(rollout_id, "w0-0")
     fleet.skip(rollout_id, "w0-0")  # it had its order

@@ -1,4 +1,6 @@
-"""A rollout that halts: what still counts, what is taken back, and who is tried again."""
+"""A rollout that halts: what still counts, which orders are cancelled, and which hosts are
+retried.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +25,14 @@ pure = {"engines": None, "reason": "pure steps on the oracle; engines have their
 
 @pytest.fixture
 def fleet() -> Iterator[MemoryFleet]:
-    """Whatever a test does, the log says afterwards what the rows say."""
+    """A fleet whose log, at the end of the test, must give exactly its rows."""
     played = MemoryFleet()
     yield played
     assert differences(played.store, FOLDS) == []
 
 
 def check_state(fleet: MemoryFleet, rollout_id: str) -> RolloutState:
-    """The state of the row, which the tally has, calls for, and has again after a rebuild."""
+    """Check the state of the row: it is that of the tally, now and after a rebuild."""
     tally = fleet.tally(rollout_id)
     replay = Replay(FOLDS)
     replay.follow(fleet.store)
@@ -60,7 +62,7 @@ def test_has_the_state_of_its_tally_after_a_resume_and_a_new_failure(fleet: Memo
     assert check_state(fleet, rollout_id) is RolloutState.FAILED
 
 
-def test_stays_failed_when_a_host_that_was_given_up_comes_back(fleet: MemoryFleet) -> None:
+def test_stays_failed_when_a_lost_host_comes_back(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1)
     fleet.start(rollout_id, "w0-0")
     fleet.fail(rollout_id, "w0-0")
@@ -94,7 +96,7 @@ def test_is_reverted_although_a_host_waits_for_its_reboot(fleet: MemoryFleet) ->
     assert check_state(fleet, rollout_id) is RolloutState.CONVERGING
 
 
-def test_takes_the_order_of_a_deferred_host_back_while_it_is_halted(fleet: MemoryFleet) -> None:
+def test_cancels_the_order_of_a_deferred_host_while_it_is_halted(fleet: MemoryFleet) -> None:
     rollout_id = halt_beside_a_deferred_host(fleet)
     fleet.cancel(rollout_id, "w0-0")
 
@@ -108,7 +110,7 @@ def test_takes_the_order_of_a_deferred_host_back_while_it_is_halted(fleet: Memor
     assert check_state(fleet, rollout_id) is RolloutState.TERMINAL
 
 
-def test_hears_no_reboot_into_the_target_while_it_is_halted(fleet: MemoryFleet) -> None:
+def test_refuses_a_reboot_into_the_target_while_it_is_halted(fleet: MemoryFleet) -> None:
     rollout_id = halt_beside_a_deferred_host(fleet)
 
     with pytest.raises(RolloutIsHalted):
@@ -124,10 +126,10 @@ def test_hears_no_reboot_into_the_target_while_it_is_halted(fleet: MemoryFleet) 
     assert check_state(fleet, rollout_id) is RolloutState.ACTIVE
 
 
-def test_hears_the_reboot_into_a_target_that_was_replaced_after_the_halt(
+def test_accepts_the_reboot_into_a_target_that_was_replaced_after_the_halt(
     fleet: MemoryFleet,
 ) -> None:
-    """Nobody takes its order back any more, so its report must not wait for that."""
+    """Its order will not be cancelled any more, so its report must not wait for that."""
     rollout_id = halt_beside_a_deferred_host(fleet)
     fleet.promote("web.2", 2)
 
@@ -159,7 +161,7 @@ def test_skips_a_host_that_waits_while_it_is_halted(fleet: MemoryFleet, ordered:
 
 
 def fail_two(fleet: MemoryFleet) -> str:
-    """w0-0 and w0-1 failed and rolled back, w0-2 has no order."""
+    """Let w0-0 and w0-1 fail and roll back, and leave w0-2 without an order."""
     rollout_id = fleet.promote("web.1", 3, 1)
     fleet.start(rollout_id, "w0-0", "w0-1")
     fleet.fail(rollout_id, "w0-0", "w0-1")
@@ -168,7 +170,7 @@ def fail_two(fleet: MemoryFleet) -> str:
 
 
 @pytest.mark.req("RO-18", **pure)
-def test_tries_only_those_hosts_again_that_the_operator_names(fleet: MemoryFleet) -> None:
+def test_retries_only_the_hosts_that_the_operator_names(fleet: MemoryFleet) -> None:
     rollout_id = fail_two(fleet)
     fleet.clear(rollout_id, Clearance.RESUME, "w0-1")
     assert check_state(fleet, rollout_id) is RolloutState.ACTIVE
@@ -180,7 +182,7 @@ def test_tries_only_those_hosts_again_that_the_operator_names(fleet: MemoryFleet
         fleet.skip(rollout_id, "w0-0")
     fleet.reach(rollout_id, "w0-1")
 
-    # The host that was not named still counts as failed: the rollout stops again.
+    # The host that was not named still counts as failed, so the rollout stops again.
     assert check_state(fleet, rollout_id) is RolloutState.REVERTED
     assert fleet.tally(rollout_id).halted_by == "w0-0"
     fleet.clear(rollout_id, Clearance.RESUME)
@@ -189,7 +191,7 @@ def test_tries_only_those_hosts_again_that_the_operator_names(fleet: MemoryFleet
     assert check_state(fleet, rollout_id) is RolloutState.TERMINAL
 
 
-def test_stops_again_when_a_host_that_is_tried_again_fails(fleet: MemoryFleet) -> None:
+def test_stops_again_when_a_retried_host_fails(fleet: MemoryFleet) -> None:
     rollout_id = fail_two(fleet)
     fleet.clear(rollout_id, Clearance.RESUME, "w0-1")
     fleet.start(rollout_id, "w0-1")
@@ -202,7 +204,7 @@ def test_stops_again_when_a_host_that_is_tried_again_fails(fleet: MemoryFleet) -
     assert fleet.tally(rollout_id).current_wave == 1
 
 
-def test_goes_on_when_every_host_that_failed_was_named_and_converged(fleet: MemoryFleet) -> None:
+def test_continues_when_every_failed_host_was_named_and_converged(fleet: MemoryFleet) -> None:
     rollout_id = fail_two(fleet)
     fleet.clear(rollout_id, Clearance.RESUME, "w0-0", "w0-1")
     fleet.reach(rollout_id, "w0-0", "w0-1")
@@ -212,7 +214,7 @@ def test_goes_on_when_every_host_that_failed_was_named_and_converged(fleet: Memo
     assert fleet.tally(rollout_id).current_wave == 1
 
 
-def test_tries_no_host_again_that_did_not_fail(fleet: MemoryFleet) -> None:
+def test_retries_no_host_that_did_not_fail(fleet: MemoryFleet) -> None:
     rollout_id = fail_two(fleet)
     with pytest.raises(InvalidInput, match="w0-2"):
         fleet.clear(rollout_id, Clearance.RESUME, "w0-2")

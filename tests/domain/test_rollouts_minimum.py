@@ -1,4 +1,6 @@
-"""A wave goes only after hosts of the wave before it really converged, and who may be skipped."""
+"""A wave starts only after hosts of the wave before it converged; and which hosts may be
+skipped.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ LIFT = {
 
 @pytest.fixture
 def fleet() -> Iterator[MemoryFleet]:
-    """Whatever a test does, the log says afterwards what the rows say."""
+    """A fleet whose log, at the end of the test, must give exactly its rows."""
     played = MemoryFleet()
     yield played
     assert differences(played.store, FOLDS) == []
@@ -66,7 +68,7 @@ def test_starts_no_wave_while_every_host_of_the_one_before_waits_for_its_reboot(
     assert fleet.tally(rollout_id).current_wave == 1
 
 
-def test_asks_for_as_many_hosts_as_the_wave_has_at_most(fleet: MemoryFleet) -> None:
+def test_requires_no_more_hosts_than_the_wave_has(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 2, 1, converged_min=5)
     fleet.reach(rollout_id, "w0-0")
     assert fleet.tally(rollout_id).current_wave == 0
@@ -74,7 +76,7 @@ def test_asks_for_as_many_hosts_as_the_wave_has_at_most(fleet: MemoryFleet) -> N
     assert fleet.tally(rollout_id).current_wave == 1
 
 
-def test_asks_for_nobody_where_the_policy_says_so(fleet: MemoryFleet) -> None:
+def test_requires_no_host_if_the_policy_allows_it(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1, 1, converged_min=0)
     fleet.skip(rollout_id, "w0-0")
     assert fleet.tally(rollout_id).current_wave == 1
@@ -89,7 +91,7 @@ def test_ends_without_success_when_every_host_was_skipped(fleet: MemoryFleet) ->
     assert fleet.state(rollout_id) is RolloutState.TERMINAL
     assert fleet.tally(rollout_id).outcome is Outcome.EMPTY
     standing = fleet.row(standing_key(CHANNEL, "web.1"), ReleaseStanding)
-    assert standing.word is None, "edges to this channel stay shut"
+    assert standing.word is None, "edges to this channel stay closed"
 
 
 # ── the grace ─────────────────────────────────────────────────────────────────────────────────────
@@ -98,7 +100,7 @@ LONG_AGO = T0 - timedelta(hours=1)
 
 
 def skipped(*unheard: str, converged_min: int = 1) -> list[str]:
-    """Who is skipped in a wave of three hosts, of which these are silent for an hour."""
+    """Return the hosts skipped in a wave of three, of which these are silent for an hour."""
     wave = WaveSpec(name="canary", converged_min=converged_min)
     hosts = [
         replace(host(name), silent_since=LONG_AGO if name in unheard else None) for name in "abc"
@@ -121,7 +123,7 @@ def test_skips_no_silent_host_that_the_minimum_of_its_wave_needs() -> None:
 
 @pytest.mark.req("RO-12", **pure)
 @pytest.mark.parametrize("where", ["no order", "pending", "deferred", "a later wave"])
-def test_goes_on_without_a_host_that_an_operator_skips(fleet: MemoryFleet, where: str) -> None:
+def test_continues_without_a_host_that_an_operator_skips(fleet: MemoryFleet, where: str) -> None:
     rollout_id = fleet.promote("web.1", 2, 2)
     if where in ("pending", "deferred"):
         fleet.order(rollout_id, "w0-0")
@@ -140,7 +142,7 @@ def test_goes_on_without_a_host_that_an_operator_skips(fleet: MemoryFleet, where
     assert fleet.state(rollout_id) is RolloutState.TERMINAL
 
 
-def test_skips_no_host_that_runs_its_order(fleet: MemoryFleet) -> None:
+def test_does_not_skip_a_host_that_is_running_its_order(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 3)
     fleet.start(rollout_id, "w0-0", "w0-1")
     with pytest.raises(HostUnderWay, match="w0-0 is switching; it finishes or fails by 2026"):

@@ -1,5 +1,5 @@
-"""Hosts, rollouts and channels together: whatever operators, agents and timers say in whatever
-order, through the real slices and folds, the invariants R1 to R14 hold and replay agrees.
+"""Hosts, rollouts and channels together: whatever operators, agents and timers do in any order,
+through the real slices and folds, the invariants R1 to R14 hold and replay agrees.
 """
 
 from __future__ import annotations
@@ -82,9 +82,9 @@ MEMBERS: tuple[dict[str, Any], ...] = (
     {"success_percent": 34, "delay_seconds": 5, "manual": True},
 )
 HOSTS = tuple(f"w{wave}-{n}" for wave in range(3) for n in range(3))
-MET: Counter[str] = Counter()  # what the runs came across, for the test that reads it afterwards
+MET: Counter[str] = Counter()  # what the runs encountered, for the test that reads it afterwards
 
-# What a host may say where it stands; the first is the next good thing.
+# The possible reports of a host in each state; the first is the successful one.
 WORDS = {
     HostState.PENDING: ("ack", "ack", "ack", "reject"),
     HostState.ACTIVATING: ("activate", "fail", "defer"),
@@ -94,10 +94,10 @@ WORDS = {
 }
 EVERY_WORD = tuple(sorted({word for words in WORDS.values() for word in words}))
 
-# Whose turn it is, as often as it stands here.
+# The actions, each as often as it should be chosen.
 DEEDS = (
     *("promote", "promote", "clear", "clear", "pause", "resume", "resume", "order", "order"),
-    *("order", "order_anybody", "cancel", "skip", "silence", "prune", "say_anything", "abort"),
+    *("order", "order_any_host", "cancel", "skip", "silence", "prune", "say_anything", "abort"),
     *("pass_waves", "pass_waves", "start_wave", "start_wave"),
     *("say", "say", "say", "say", "say", "go_on", "go_on", "go_on", "carry_out"),
 )
@@ -110,7 +110,7 @@ deeds = st.lists(
 
 
 def counted(records: list[HostRecord], wave: int) -> dict[HostState, int]:
-    """The tally of a wave, counted again from the records themselves."""
+    """Return the tally of a wave, counted again from the records themselves."""
     return dict(Counter(r.state for r in records if r.wave == wave and counts(r)))
 
 
@@ -119,7 +119,7 @@ def counts(record: HostRecord) -> bool:
 
 
 def is_on_target(record: HostRecord) -> bool:
-    """Whether it runs the target, or is still on its way back."""
+    """Return whether it runs the target, or is still rolling back."""
     going_back = record.policy.on_failure is OnFailure.ROLLBACK and not record.rollback_failed
     return record.state in (HostState.ACTIVATING, HostState.SOAKING) or (
         record.state is HostState.FAILED and going_back
@@ -127,14 +127,14 @@ def is_on_target(record: HostRecord) -> bool:
 
 
 def release_of(rollout_id: str) -> str:
-    """The id of the row that says what is known of the rollout's release on its channel."""
+    """Return the id of the row with the standing of the rollout's release on its channel."""
     return standing_key(channel_of(rollout_id), ref_of(rollout_id)).id
 
 
 class Fleet:
-    """Operators, dispatcher, agents and timers on two channels, everybody at random.
+    """Operators, dispatcher, agents and timers that act at random on two channels.
 
-    A deed has two numbers to choose by. It is done to the newest rollout, or one before it.
+    An action has two numbers to choose by. It applies to the newest rollout, or one before it.
     """
 
     def __init__(self, on_failure: OnFailure, failures_max: int) -> None:
@@ -159,7 +159,9 @@ class Fleet:
             self.attempt(lambda id: getattr(self, name)(id, a, b // 5), rollout_id, name)
 
     def attempt(self, deed: Callable[[str], object], rollout_id: str, name: str = "") -> None:
-        """A typed refusal leaves everything as it was; in none do hosts and rollout disagree."""
+        """Run an action. A typed refusal must change nothing, and must not come from an
+        inconsistency.
+        """
         before = self.fleet.head
         refused: type[Exception] | None = None
         try:
@@ -173,7 +175,7 @@ class Fleet:
     # ── operators ──
 
     def promote(self, a: int, b: int) -> None:
-        """A new release, or the last one again; a rollout that goes on is rarely superseded."""
+        """Promote a new release, or the last one again; an open rollout is rarely superseded."""
         channel = CHANNELS_OF_FLEET[0 if a % 4 else 1]
         state = self.fleet.channel(channel).newest_state
         goes_on = state in (RolloutState.OPENING, RolloutState.ACTIVE, RolloutState.CONVERGING)
@@ -209,14 +211,16 @@ class Fleet:
         self.fleet.execute(resume_rollout, command)
 
     def abort(self, rollout_id: str, a: int, b: int) -> None:
-        """Now and then: most rollouts are to go on."""
+        """Abort rarely: most rollouts should continue."""
         if a == 0:
             command = AbortRollout(rollout_id=rollout_id, operator="user_1", reason="not this one")
             self.fleet.execute(abort_rollout, command)
             MET["abort"] += 1
 
     def pass_waves(self, rollout_id: str, a: int, b: int) -> None:
-        """Continue, skip a wave, or wait for none; a share of the turns, so that others count."""
+        """Continue, skip a wave, or start all; in a share of the turns, so that other actions
+        count.
+        """
         said: dict[str, Any] = {"rollout_id": rollout_id, **WORD}
         if a < 5:
             self.fleet.execute(continue_rollout, ContinueRollout(**said))
@@ -228,7 +232,7 @@ class Fleet:
     # ── the dispatcher and the timers ──
 
     def start_wave(self, rollout_id: str, a: int, b: int) -> None:
-        """A timer: mostly when its time has come."""
+        """Run the timer of a wave, mostly when its time has come."""
         tally = self.fleet.tally(rollout_id)
         if tally.due_at is None or tally.state not in OPEN:
             return
@@ -238,7 +242,7 @@ class Fleet:
         self.fleet.execute(start_due_wave, command)
 
     def order(self, rollout_id: str, a: int, b: int) -> None:
-        """All hosts that are due and have no order."""
+        """Order all hosts that are due and have no order."""
         tally = self.fleet.tally(rollout_id)
         for wave, counts in enumerate(tally.waves[: tally.current_wave + 1]):
             for n in range(counts.hosts):
@@ -247,8 +251,8 @@ class Fleet:
                 if record is None or record.left is None:
                     self.attempt(lambda id: self.fleet.order(id, host), rollout_id)  # noqa: B023
 
-    def order_anybody(self, rollout_id: str, a: int, b: int) -> None:
-        """A planned host whenever it likes, or one that came after the plan."""
+    def order_any_host(self, rollout_id: str, a: int, b: int) -> None:
+        """Order any planned host at any time, or one that came after the plan."""
         planned = self.is_planned(rollout_id, HOSTS[a])
         self.fleet.order(rollout_id, HOSTS[a], late=not planned or bool(b % 2))
 
@@ -260,14 +264,15 @@ class Fleet:
             self.fleet.skip(rollout_id, HOSTS[a])
 
     def is_planned(self, rollout_id: str, host_id: str) -> bool:
-        """The plan's blob says so; the rollout itself only counts."""
+        """Return whether the plan contains the host; the rollout itself only counts."""
         wave, n = int(host_id[1]), int(host_id[3])
         waves = self.fleet.tally(rollout_id).waves
         return wave < len(waves) and n < waves[wave].hosts
 
     def silence(self, rollout_id: str, a: int, b: int) -> None:
-        """A deadline passes. Where a failure halted the rollout, what waits for a reboot is taken
-        back: the machine refuses to let its deadline fail it, and the timers leave it alone.
+        """Let a deadline pass. Where a failure halted the rollout, the order of a host that waits
+        for a reboot is cancelled: the machine refuses to fail it by its deadline, and the timers
+        skip it.
         """
         tally = self.fleet.tally(rollout_id)
         is_halted = tally.halted_at is not None and tally.state in OPEN
@@ -291,7 +296,7 @@ class Fleet:
     # ── agents ──
 
     def say(self, rollout_id: str, a: int, b: int) -> None:
-        """Some host says something that makes sense where it stands."""
+        """Let some host send a report that fits its state."""
         records = [r for r in self.fleet.records(rollout_id) if r.state in WORDS]
         if records:
             record = records[a % len(records)]
@@ -303,14 +308,14 @@ class Fleet:
             getattr(self.fleet, EVERY_WORD[b % len(EVERY_WORD)])(rollout_id, HOSTS[a])
 
     def go_on(self, rollout_id: str, a: int, b: int) -> None:
-        """Each host says the next good thing."""
+        """Let each host send its next successful report."""
         for record in list(self.fleet.records(rollout_id)):
             if words := WORDS.get(record.state):
                 word = getattr(self.fleet, words[0])
                 self.attempt(lambda id: word(id, record.host_id), rollout_id)  # noqa: B023
 
     def carry_out(self, rollout_id: str, a: int, b: int) -> None:
-        """Every host gets its order and goes through, as far as the rollout lets them."""
+        """Give every host its order and let it finish, as far as the rollout allows."""
         for _ in range(8):
             self.order(rollout_id, a, b)
             self.go_on(rollout_id, a, b)
@@ -323,7 +328,9 @@ class Fleet:
             yield self.fleet.rollout(rollout_id), tally, list(self.fleet.records(rollout_id))
 
     def check_states(self) -> None:
-        """R1, R2, R4, R6, R8, R10 and the seed's own: of every rollout, at every moment."""
+        """Check R1, R2, R4, R6, R8, R10 and those of the seed, for every rollout at every
+        moment.
+        """
         for row, tally, records in self.each():
             assert (row.state, row.current_wave) == (tally.state, tally.current_wave)
             assert tally.state not in OPEN or state_of_counts(tally) is tally.state
@@ -342,8 +349,8 @@ class Fleet:
                     assert record.state is HostState.PENDING
 
     def check_waves(self, tally: RolloutTally) -> None:
-        """RO-12: the cursor stands where every wave before it is done, or was so when it passed;
-        what is left to do about it is told by the times of the tally alone.
+        """Check RO-12: every wave before the cursor is done, or was done when the cursor passed it.
+        The times of the tally alone decide what remains to be done about it.
         """
         if tally.state not in OPEN:
             return
@@ -369,7 +376,7 @@ class Fleet:
                 assert [r.host_id for r in records if counts(r) and is_on_target(r)] == []
                 assert tally.halted_at is not None
             case RolloutState.FAILED if self.states.get(row.rollout_id) is not row.state:
-                # When it becomes so. Later, one that was given up may come back after all.
+                # When it becomes so. Later, a lost host may come back.
                 rolls_back = tally.on_failure is OnFailure.ROLLBACK
                 failed = [r for r in records if counts(r) and r.state is HostState.FAILED]
                 assert any(r.rollback_failed or not rolls_back for r in failed)
@@ -378,7 +385,9 @@ class Fleet:
                 pass
 
     def check_channels(self) -> None:
-        """R7: at most one per channel is not superseded or pruned, and the channel knows it."""
+        """Check R7: at most one per channel is not superseded or pruned, and the channel knows
+        it.
+        """
         over = (RolloutState.SUPERSEDED, RolloutState.PRUNED)
         standing = defaultdict(list)
         for row, _, _ in self.each():
@@ -401,8 +410,8 @@ class Fleet:
         self.check_outcomes()
 
     def check_outcomes(self) -> None:
-        """OP-1, OP-2: one outcome each, said once, right behind the end; the word that is left on a
-        release is the last one that counts, in a rebuild as in the rows.
+        """Check OP-1 and OP-2: each has one outcome, recorded once, right after the end. The
+        standing of a release is the last one that counts, in a rebuild as in the rows.
         """
         words: dict[str, Word] = {}
         said: dict[str, Outcome] = {}
@@ -436,7 +445,9 @@ class Fleet:
             assert decode(again[1].data, ReleaseStanding) == standing
 
     def check_the_log(self) -> None:
-        """R3 and R5: transitions follow each other; cursors are in the log; one end each."""
+        """Check R3 and R5: transitions follow each other, cursors are in the log, and there is one
+        end each.
+        """
         states: dict[str, RolloutState] = {}
         waves: defaultdict[str, int] = defaultdict(int)
         ends: Counter[str] = Counter()
@@ -447,7 +458,8 @@ class Fleet:
                     states[fact.rollout_id] = RolloutState.OPENING
                 case RolloutTransitioned():
                     assert states[fact.rollout_id] is fact.from_ is not RolloutState.PRUNED
-                    # The same state twice tells of a wave that goes while hosts are under way.
+                    # A transition to the same state records that a wave starts while hosts are
+                    # under way.
                     assert fact.from_ is not fact.to or fact.current_wave > 0
                     states[fact.rollout_id] = fact.to
                 case WaveAdvanced():
@@ -465,7 +477,7 @@ class Fleet:
             assert ends[row.rollout_id] == (1 if row.terminal_at else 0)
 
     def check_the_stamps(self) -> None:
-        """R13: a row's positions are those of facts that name its rollout."""
+        """Check R13: a row's positions are those of facts that name its rollout."""
         events = {event.position: event for event in self.fleet.log()}
         for record in self.fleet.store.range("rollouts", limit=1_000):
             opened, last = events[record.born], events[record.version]
@@ -474,7 +486,7 @@ class Fleet:
             assert {f"rollout_id:{record.key.id}"} <= {*opened.tags} & {*last.tags}
 
     def check_checkpoints(self) -> None:
-        """R12: folding on from the middle gives what folding at once gives."""
+        """Check R12: folding on from the middle gives the same as folding everything at once."""
         at_once, on_and_on = Replay(FOLDS), Replay(FOLDS)
         at_once.follow(self.fleet.store)
         for upto in (self.fleet.head // 3, self.fleet.head // 2, self.fleet.head):
@@ -482,7 +494,7 @@ class Fleet:
         assert on_and_on.rows == at_once.rows
 
     def check_locality(self) -> None:
-        """R14: a rollout's tally follows from the facts of its own partition alone."""
+        """Check R14: a rollout's tally follows from the facts of its own partition alone."""
         reads = {kind.__name__ for kind in rollout_tallies.reads}
         for rollout_id in self.rollouts():
             tally: RolloutTally | None = None
@@ -493,8 +505,8 @@ class Fleet:
             assert tally == self.fleet.tally(rollout_id)
 
     def check_the_halt(self) -> None:
-        """R9, from hosts' facts alone: after a failure nobody starts and no wave goes, until each
-        host that failed was waived, all are tried again, or another rollout came.
+        """Check R9 from hosts' facts alone: after a failure no host and no wave starts, until each
+        failed host was waived, all are retried, or another rollout was opened.
         """
         halted: defaultdict[str, set[str]] = defaultdict(set)
         failed: defaultdict[str, set[str]] = defaultdict(set)
@@ -521,7 +533,7 @@ class Fleet:
                     halted[id].clear()
 
 
-def sail(on_failure: OnFailure, failures_max: int, done: Iterable[Deed]) -> None:
+def run_actions(on_failure: OnFailure, failures_max: int, done: Iterable[Deed]) -> None:
     fleet = Fleet(on_failure, failures_max)
     for deed in done:
         fleet.do(deed)
@@ -540,29 +552,29 @@ proved = pytest.mark.req(
 @proved
 @given(st.sampled_from(OnFailure), st.sampled_from((0, 0, 1)), deeds)
 @settings(max_examples=fewer(30), deadline=None)
-def test_holds_the_invariants_whoever_does_what(
+def test_holds_the_invariants_under_any_actions(
     on_failure: OnFailure, failures_max: int, done: list[Deed]
 ) -> None:
-    sail(on_failure, failures_max, done)
+    run_actions(on_failure, failures_max, done)
 
 
 @proved
 @given(st.integers(0, 2**32 - 1))
 @settings(max_examples=fewer(40), deadline=None)
 @pytest.mark.long
-def test_holds_the_invariants_over_long_voyages(seed: int) -> None:
-    """What a shrinking search seldom comes to: all is likely alike, so rollouts get far."""
+def test_holds_the_invariants_over_long_runs(seed: int) -> None:
+    """Reaches states that a shrinking search seldom reaches: all actions are equally likely."""
     dice = Random(seed)
     done = [(dice.choice(DEEDS), dice.randrange(9), dice.randrange(60)) for _ in range(80)]
-    sail(dice.choice(list(OnFailure)), dice.choice((0, 0, 1)), done)
+    run_actions(dice.choice(list(OnFailure)), dice.choice((0, 0, 1)), done)
 
 
-FAR_VOYAGES = (113, 30, 18, 19)  # among the first 400, these came across all of it
+FAR_VOYAGES = (113, 30, 18, 19)  # the first 400 runs encountered all of it
 
 
 @pytest.mark.long
-def test_comes_across_every_state_and_every_clearance_on_such_voyages() -> None:
-    """The properties above would hold of a fleet that never leaves its port, too."""
+def test_long_runs_reach_every_state_and_every_clearance() -> None:
+    """The properties above would also hold of a fleet in which nothing happens."""
     MET.clear()
     unmet = {
         *RolloutState,
@@ -573,8 +585,8 @@ def test_comes_across_every_state_and_every_clearance_on_such_voyages() -> None:
         "WaveSkipped",
         "ClosureQuarantined",
         "RolloutIsHalted",
-    } - {RolloutState.OPENING}  # where each of them begins
-    for seed in (*FAR_VOYAGES, *range(400)):  # as many as it takes
+    } - {RolloutState.OPENING}  # where each run begins
+    for seed in (*FAR_VOYAGES, *range(400)):  # as many as needed
         dice = Random(seed)
         fleet = Fleet(OnFailure.ROLLBACK if seed % 2 else OnFailure.HALT, 0)
         for _ in range(140):

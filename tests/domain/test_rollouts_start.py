@@ -22,13 +22,13 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def fleet() -> Iterator[MemoryFleet]:
-    """Whatever a test does, the log says afterwards what the rows say."""
+    """A fleet whose log, at the end of the test, must give exactly its rows."""
     played = MemoryFleet()
     yield played
     assert differences(played.store, FOLDS) == []
 
 
-def test_orders_nobody_before_its_time(fleet: MemoryFleet) -> None:
+def test_orders_no_host_before_its_time(fleet: MemoryFleet) -> None:
     start_at = fleet.clock.now + HOUR
     rollout_id = fleet.promote("web.1", 1, 1, start_at=start_at)
     assert fleet.tally(rollout_id).start_at == start_at
@@ -53,7 +53,7 @@ def test_starts_earlier_if_a_person_overrides_it(fleet: MemoryFleet) -> None:
     assert fleet.tally(rollout_id).outcome == "succeeded"
 
 
-def test_orders_no_late_host_before_its_time_although_the_rollout_is_over(
+def test_orders_no_late_host_before_its_time_although_the_rollout_has_ended(
     fleet: MemoryFleet,
 ) -> None:
     start_at = fleet.clock.now + HOUR
@@ -93,7 +93,7 @@ def test_refuses_a_time_at_which_nothing_can_start(
         fleet.promote("web.1", 1, start_at=fleet.clock.now + ahead)
 
 
-def test_starts_no_refresh_at_a_time(fleet: MemoryFleet) -> None:
+def test_a_refresh_cannot_have_a_start_time(fleet: MemoryFleet) -> None:
     fleet.promote("web.1", 1)
     with pytest.raises(InvalidInput, match="a refresh opens no rollout"):
         fleet.promote("web.1", refresh=True, start_at=fleet.clock.now + HOUR)

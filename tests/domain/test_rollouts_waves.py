@@ -1,4 +1,4 @@
-"""When the next wave goes: one predicate, a delay, an operator's word; waves that are passed."""
+"""When the next wave starts: one predicate, a delay, an operator's command; and skipped waves."""
 
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from tests.domain.memory_fleet import MemoryFleet
-from tests.domain.rollout_events import ROLLOUT, T0, after, joins, moves, opened, runs, through
+from tests.domain.rollout_events import (
+    ROLLOUT,
+    T0,
+    after,
+    events_to_converged,
+    joins,
+    moves,
+    opened,
+    runs,
+)
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.hosts.refusals import WaveNotReached
 from tidegate.domain.hosts.states import HostState
@@ -49,14 +58,14 @@ BY: dict[str, Any] = {"operator": "user_1", "reason": "I looked"}
 
 @pytest.fixture
 def fleet() -> Iterator[MemoryFleet]:
-    """Whatever a test does, the log says afterwards what the rows say."""
+    """A fleet whose log, at the end of the test, must give exactly its rows."""
     played = MemoryFleet()
     yield played
     assert differences(played.store, FOLDS) == []
 
 
 def finish(fleet: MemoryFleet, rollout_id: str, host_id: str) -> None:
-    """A host that is switching goes through."""
+    """Let a switching host converge."""
     fleet.activate(rollout_id, host_id)
     fleet.declare(rollout_id, host_id)
     fleet.converge(rollout_id, host_id)
@@ -69,19 +78,19 @@ def finish(fleet: MemoryFleet, rollout_id: str, host_id: str) -> None:
 @pytest.mark.parametrize(
     ("hosts", "percent", "least", "converged", "deferred", "left", "done"),
     [
-        (1, 100, 1, 0, 0, 1, False),  # the only host was skipped: nobody proved it
+        (1, 100, 1, 0, 0, 1, False),  # the only host was skipped: no host proved it
         (10, 100, 1, 8, 1, 1, True),  # 9 of the 9 that count
         (10, 100, 1, 0, 10, 0, False),  # all wait for a reboot
         (100, 95, 1, 90, 0, 10, True),  # 95 % of 90, rounded up, is 86
         (100, 95, 1, 94, 0, 0, False),
         (100, 95, 1, 95, 0, 0, True),
-        (3, 100, 5, 3, 0, 0, True),  # it asks for no more than there are
+        (3, 100, 5, 3, 0, 0, True),  # it requires no more than there are
         (3, 1, 0, 0, 0, 0, False),  # 1 % of 3 is one host
         (3, 1, 0, 1, 0, 0, True),
-        (3, 100, 0, 0, 0, 3, True),  # the policy asks for nobody
+        (3, 100, 0, 0, 0, 3, True),  # the policy requires no host
     ],
 )
-def test_a_wave_is_done_when_enough_converged_and_enough_are_through(
+def test_a_wave_is_done_when_enough_hosts_converged_and_enough_are_done(
     hosts: int, percent: int, least: int, converged: int, deferred: int, left: int, done: bool
 ) -> None:
     counts = {HostState.CONVERGED: converged, HostState.DEFERRED: deferred}
@@ -98,7 +107,7 @@ def test_a_wave_is_done_when_enough_converged_and_enough_are_through(
 
 
 @pytest.mark.req("RO-12", "OP-9", **pure)
-def test_goes_on_from_active_while_hosts_of_a_share_are_under_way(fleet: MemoryFleet) -> None:
+def test_starts_the_next_wave_while_hosts_of_a_share_are_under_way(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 4, 1, members={"success_percent": 50})
     fleet.start(rollout_id, "w0-2", "w0-3")
     fleet.reach(rollout_id, "w0-0")
@@ -113,9 +122,11 @@ def test_goes_on_from_active_while_hosts_of_a_share_are_under_way(fleet: MemoryF
     assert fleet.tally(rollout_id).halted_at is not None, "a straggler that fails still halts it"
 
 
-def test_waits_again_when_a_host_that_counted_is_no_longer_through() -> None:
+def test_waits_again_when_a_host_that_counted_is_no_longer_done() -> None:
     share = {"success_percent": 50}
-    tally = after(opened(2, 1, 1, members=share), *through(), *through(1, "c"))
+    tally = after(
+        opened(2, 1, 1, members=share), *events_to_converged(), *events_to_converged(1, "c")
+    )
     assert (tally.current_wave, reached(tally)) == (2, 2)
 
 
@@ -125,7 +136,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def promote_later(fleet: MemoryFleet, *hosts: int, **members: Any) -> str:
-    """Every wave has a delay; that of the first one is over."""
+    """Open a rollout in which every wave has a delay; that of the first one is over."""
     rollout_id = fleet.promote("web.1", *hosts, members={"delay_seconds": 60, **members})
     with pytest.raises(WaveNotReached, match="starts at"):
         fleet.order(rollout_id, "w0-0")
@@ -139,7 +150,9 @@ def start_due(fleet: MemoryFleet, rollout_id: str) -> None:
     fleet.execute(start_due_wave, StartDueWave(rollout_id=rollout_id, due_at=due_at))
 
 
-def test_waits_for_the_delay_of_the_next_wave_and_then_goes_by_a_timer(fleet: MemoryFleet) -> None:
+def test_waits_for_the_delay_of_the_next_wave_and_then_starts_it_by_a_timer(
+    fleet: MemoryFleet,
+) -> None:
     rollout_id = promote_later(fleet, 1, 1)
     fleet.reach(rollout_id, "w0-0")
     tally = fleet.tally(rollout_id)
@@ -169,10 +182,10 @@ def test_starts_no_wave_by_its_timer_while_it_is_paused(fleet: MemoryFleet) -> N
     assert fleet.tally(rollout_id).current_wave == 1, "its time came meanwhile"
 
 
-def test_counts_the_delay_again_when_a_host_is_no_longer_through() -> None:
+def test_restarts_the_delay_when_a_host_is_no_longer_done() -> None:
     tally = after(
         opened(2, 1, members={"delay_seconds": 60}),
-        *through(),
+        *events_to_converged(),
         joins(host_id="b"),
         moves(HostState.PENDING, HostState.ACTIVATING, host_id="b"),
         moves(HostState.ACTIVATING, HostState.DEFERRED, host_id="b"),
@@ -189,7 +202,7 @@ def test_counts_the_delay_again_when_a_host_is_no_longer_through() -> None:
 
 
 def test_refuses_a_wave_before_its_time() -> None:
-    tally = after(opened(1, 1, members={"delay_seconds": 60}), *through())
+    tally = after(opened(1, 1, members={"delay_seconds": 60}), *events_to_converged())
     advanced = WaveAdvanced(rollout_id=ROLLOUT, at=T0, from_wave=0, to_wave=1)
     with pytest.raises(RolloutInvariant, match="may not start yet"):
         step(tally, advanced, T0 + MINUTE - timedelta(seconds=1))
@@ -206,7 +219,7 @@ def go_on(fleet: MemoryFleet, rollout_id: str) -> None:
 
 
 @pytest.mark.req("OP-9", **pure)
-def test_orders_nobody_of_a_manual_wave_before_it_is_continued(fleet: MemoryFleet) -> None:
+def test_orders_no_host_of_a_manual_wave_before_it_is_continued(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1, 1, **BY_HAND)
     with pytest.raises(WaveNotReached):
         fleet.order(rollout_id, "w0-0")
@@ -215,7 +228,7 @@ def test_orders_nobody_of_a_manual_wave_before_it_is_continued(fleet: MemoryFlee
     assert (fleet.state(rollout_id), fleet.tally(rollout_id).current_wave) == ("Converging", 0)
 
     go_on(fleet, rollout_id)
-    go_on(fleet, rollout_id)  # a repeat is nothing
+    go_on(fleet, rollout_id)  # a repeat has no effect
     assert fleet.tally(rollout_id).current_wave == 1
     assert len(fleet.events(WaveContinued)) == 2
     fleet.reach(rollout_id, "w1-0")
@@ -232,7 +245,7 @@ def test_may_be_continued_before_the_wave_before_it_is_done(fleet: MemoryFleet) 
     assert fleet.tally(rollout_id).current_wave == 1
 
 
-def test_continues_nothing_that_goes_by_itself_or_is_halted(fleet: MemoryFleet) -> None:
+def test_cannot_continue_an_automatic_wave_or_a_halted_rollout(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1, 1)
     with pytest.raises(NothingToContinue, match=r"no wave of .* waits to be continued"):
         go_on(fleet, rollout_id)
@@ -266,20 +279,20 @@ def test_starts_the_next_wave_once_when_a_tolerated_failure_follows_its_delay(
 
 
 @pytest.mark.req("OP-9", **pure)
-def test_goes_on_without_a_wave_that_an_operator_skips(fleet: MemoryFleet) -> None:
+def test_continues_without_a_wave_that_an_operator_skips(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 3, 1, 1)
     fleet.start(rollout_id, "w0-0")
     fleet.order(rollout_id, "w0-1")
     skip(fleet, rollout_id, "w0")
-    skip(fleet, rollout_id, "1")  # the same wave by its number: a repeat is nothing
+    skip(fleet, rollout_id, "1")  # the same wave by its number: a repeat has no effect
 
     tally = fleet.tally(rollout_id)
     assert (tally.state, tally.current_wave, tally.waves[0].left) == ("Active", 1, 1)
     assert len(fleet.events(WaveSkipped)) == 1
     with pytest.raises(WaveNotReached, match=r"wave w0 of .* was skipped"):
         fleet.order(rollout_id, "w0-2")
-    fleet.skip_by_hand(rollout_id, "w0-2")  # it left already
-    fleet.cancel(rollout_id, "w0-1")  # an order that is taken back does not come again
+    fleet.skip_by_hand(rollout_id, "w0-2")  # it was skipped already
+    fleet.cancel(rollout_id, "w0-1")  # a cancelled order does not come again
     assert fleet.tally(rollout_id).waves[0].left == 2
     fleet.reach(rollout_id, "w1-0")
     fleet.reach(rollout_id, "w2-0")
@@ -288,7 +301,7 @@ def test_goes_on_without_a_wave_that_an_operator_skips(fleet: MemoryFleet) -> No
     assert fleet.tally(rollout_id).outcome is Outcome.SUCCEEDED
 
 
-def test_skips_a_later_wave_and_with_it_its_delay_and_the_person_it_waits_for(
+def test_skipping_a_later_wave_also_skips_its_delay_and_its_manual_start(
     fleet: MemoryFleet,
 ) -> None:
     rollout_id = fleet.promote("web.1", 1, 1, 1, members={"delay_seconds": 60, "manual": True})
@@ -296,16 +309,16 @@ def test_skips_a_later_wave_and_with_it_its_delay_and_the_person_it_waits_for(
     go_on(fleet, rollout_id)
     skip(fleet, rollout_id, "w1")
     fleet.reach(rollout_id, "w0-0")
-    assert fleet.tally(rollout_id).current_wave == 1, "it goes past the skipped wave"
+    assert fleet.tally(rollout_id).current_wave == 1, "it passes the skipped wave"
     skip(fleet, rollout_id, "w2")
     assert fleet.tally(rollout_id).outcome is Outcome.SUCCEEDED
 
 
-def test_skips_no_wave_that_is_none_or_went_already(fleet: MemoryFleet) -> None:
+def test_cannot_skip_a_missing_or_started_wave(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1, 1)
     with pytest.raises(WaveNotFound, match="has no wave early; its waves are w0, w1"):
         skip(fleet, rollout_id, "early")
-    for none in ("0", "3"):  # people count from 1
+    for none in ("0", "3"):  # waves are numbered from 1 for people
         with pytest.raises(WaveNotFound):
             skip(fleet, rollout_id, none)
     fleet.reach(rollout_id, "w0-0")
@@ -313,7 +326,7 @@ def test_skips_no_wave_that_is_none_or_went_already(fleet: MemoryFleet) -> None:
         skip(fleet, rollout_id, "w0")
 
 
-def test_says_why_a_verb_is_not_possible(fleet: MemoryFleet) -> None:
+def test_explains_why_a_verb_is_not_possible(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1, 1)
     fleet.reach(rollout_id, "w0-0")
     fleet.reach(rollout_id, "w1-0")
@@ -336,7 +349,7 @@ def force(fleet: MemoryFleet, rollout_id: str) -> None:
 
 
 @pytest.mark.req("OP-9", **pure)
-def test_lets_every_wave_go_at_once_and_still_counts_their_hosts(fleet: MemoryFleet) -> None:
+def test_starts_every_wave_at_once_and_still_counts_their_hosts(fleet: MemoryFleet) -> None:
     members = {"delay_seconds": 60, "manual": True}
     rollout_id = fleet.promote("web.1", 1, 1, 2, members=members)
     fleet.clock.now += MINUTE
@@ -355,7 +368,7 @@ def test_lets_every_wave_go_at_once_and_still_counts_their_hosts(fleet: MemoryFl
         force(fleet, rollout_id)
 
 
-def test_lets_the_only_wave_go_that_waits_for_a_person(fleet: MemoryFleet) -> None:
+def test_starts_the_only_wave_that_waits_for_a_person(fleet: MemoryFleet) -> None:
     rollout_id = fleet.promote("web.1", 1, **BY_HAND)
     force(fleet, rollout_id)
     fleet.reach(rollout_id, "w0-0")

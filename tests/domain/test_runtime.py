@@ -1,4 +1,6 @@
-"""One command: read, decided, folded and committed; again when it must, once when it has a key."""
+"""One command: read, decided, folded and committed; retried when necessary, once when it has a
+key.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +72,7 @@ ANN = Key(PICKERS.name, "ann")
 
 @pytest.fixture(params=["memory", "sqlite"])
 def sample(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SampleControl]:
-    """One tree that nobody has picked from."""
+    """One tree that has not been picked from."""
     store = (
         MemoryStore(SCHEMA)
         if request.param == "memory"
@@ -85,7 +87,7 @@ def sample(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[SampleCon
 
 
 def counted(item: Slice) -> tuple[Slice, list[object]]:
-    """The slice, and the states on which it was asked to decide."""
+    """Wrap the slice, and collect the states on which it was asked to decide."""
     states: list[object] = []
 
     def decide(state: object, command: Struct, now: datetime) -> Sequence[Struct]:
@@ -96,7 +98,7 @@ def counted(item: Slice) -> tuple[Slice, list[object]]:
 
 
 def felling_and_planting(sample: SampleControl) -> Callable[[], None]:
-    """A rival who moves the boundary of all that reads the tree's facts and changes nothing."""
+    """A rival that changes the boundary of every reader of the tree's facts, and no rows."""
 
     def act() -> None:
         sample.rival().execute(fell_tree, FellTree("elm"))
@@ -106,7 +108,7 @@ def felling_and_planting(sample: SampleControl) -> Callable[[], None]:
 
 
 def picking(sample: SampleControl, picker: str = "bob", count: int = 1) -> Callable[[], object]:
-    """A rival who moves rows of folds, and the boundary of nobody who picks by hand."""
+    """A rival that changes rows of folds, and no boundary of a hand pick."""
     return lambda: sample.rival().execute(hand_pick, HandPick("elm", picker, count))
 
 
@@ -136,7 +138,7 @@ def test_commits_nothing_for_an_empty_decision(sample: SampleControl) -> None:
     assert sample.committer.commits == []
 
 
-def test_takes_no_other_slice_s_command(sample: SampleControl) -> None:
+def test_refuses_the_command_of_another_slice(sample: SampleControl) -> None:
     with pytest.raises(InvalidInput, match="plant-tree takes PlantTree"):
         sample.control.execute(plant_tree, FellTree("elm"))
 
@@ -179,7 +181,7 @@ def test_reads_and_decides_again_when_its_boundary_moved(sample: SampleControl) 
     assert "FruitPicked" not in sample.types()
 
 
-def test_gives_up_after_three_attempts_with_a_conflict_that_says_what_moved(
+def test_gives_up_after_three_attempts_with_a_conflict_that_names_what_changed(
     sample: SampleControl,
 ) -> None:
     item, states = counted(hand_pick)
@@ -196,13 +198,13 @@ def test_gives_up_after_three_attempts_with_a_conflict_that_says_what_moved(
     assert "FruitPicked" not in sample.types()
 
 
-def test_lands_at_its_third_attempt(sample: SampleControl) -> None:
+def test_commits_at_its_third_attempt(sample: SampleControl) -> None:
     sample.committer.before.extend([felling_and_planting(sample)] * 2)
 
     assert sample.control.execute(hand_pick, HandPick("elm", "ann", 1)).position == 6
 
 
-def test_waits_longer_after_each_attempt_up_to_a_limit_and_by_chance(
+def test_waits_longer_after_each_attempt_up_to_a_limit_with_jitter(
     sample: SampleControl,
 ) -> None:
     for jitter in (0.0, 1.0):
@@ -231,7 +233,7 @@ def test_reads_the_clock_for_every_attempt(sample: SampleControl) -> None:
     assert sample.row(ELM) == Tree("elm", "north", 1, 0, T0 + timedelta(minutes=5))
 
 
-def test_only_folds_again_when_a_row_of_a_fold_moved(sample: SampleControl) -> None:
+def test_only_folds_again_when_a_row_of_a_fold_changed(sample: SampleControl) -> None:
     item, states = counted(hand_pick)
     control = sample.control_with(attempts_max=1)
     sample.committer.before.extend([picking(sample)] * 7)
@@ -256,7 +258,7 @@ def test_does_not_fold_again_for_ever(sample: SampleControl) -> None:
     assert len(sample.committer.commits) == REFOLDS_MAX
 
 
-def test_a_rule_s_own_conflict_is_its_answer_and_not_tried_again(sample: SampleControl) -> None:
+def test_does_not_retry_a_conflict_that_a_rule_raises(sample: SampleControl) -> None:
     def decide(planted: bool, command: HandPick, now: datetime) -> Sequence[Struct]:
         raise VersionConflict("trees", command.tree_id, 7, 8)
 
@@ -268,7 +270,7 @@ def test_a_rule_s_own_conflict_is_its_answer_and_not_tried_again(sample: SampleC
     assert len(states) == 1
 
 
-def test_a_row_for_a_worker_that_stands_already_costs_attempts_not_refolds(
+def test_an_existing_work_row_costs_attempts_and_no_refolds(
     sample: SampleControl,
 ) -> None:
     errand = Put(errand_key("north", 1), b'{"text":"of another hand"}', ABSENT)
@@ -314,7 +316,7 @@ class Interrupted(MemoryStore):
         return found
 
 
-def test_a_fold_s_refusal_counts_only_while_the_boundary_stands() -> None:
+def test_a_fold_s_refusal_counts_only_while_the_boundary_holds() -> None:
     """The tree is felled and planted elsewhere after the decision: its row refuses the old one."""
     store = Interrupted()
     sample = SampleControl(store)
@@ -336,12 +338,12 @@ def test_a_fold_s_refusal_counts_only_while_the_boundary_stands() -> None:
     outcome = control.execute(item, PlantTree("elm", "north"))
 
     assert states == [False, True]
-    assert outcome.receipt is None, "planted already, as the second attempt saw"
+    assert outcome.receipt is None, "planted already, as the second attempt read"
     assert sample.row(ELM) == Tree("elm", "south")
 
 
-def test_a_fold_s_refusal_counts_only_if_no_row_moved_under_it() -> None:
-    """The barn is shut when its row is read, and was never shut at the end of the tree's row."""
+def test_a_fold_s_refusal_counts_only_if_no_row_changed_meanwhile() -> None:
+    """The barn is closed when its row is read, and was open when the tree's row was read."""
     store = Interrupted()
     sample = SampleControl(store)
     sample.control.execute(plant_tree, PlantTree("elm", "north"))
@@ -361,7 +363,7 @@ def test_a_fold_s_refusal_counts_only_if_no_row_moved_under_it() -> None:
 
 @pytest.mark.parametrize("certify", [True, False])
 def test_certifies_a_refusal_against_the_current_state(certify: bool) -> None:
-    """F14: a read that is behind says 'not found' of what the caller has just made."""
+    """F14: a stale read does not find what the caller has just created."""
     sample = SampleControl()
 
     class Behind(Control):
@@ -417,7 +419,7 @@ def test_the_boundary_is_exactly_the_rows_that_were_read(sample: SampleControl) 
     assert [(write.key, write.expect) for write in commit.writes] == [(barn_key("west"), ABSENT)]
 
 
-def test_pins_a_row_that_was_read_and_that_no_fold_touches(sample: SampleControl) -> None:
+def test_checks_a_row_that_was_read_and_that_no_fold_writes(sample: SampleControl) -> None:
     item, states = counted(
         redefined(
             report_pick,
@@ -442,7 +444,7 @@ def decide_by_first(
     return report_pick.decide(rows[:1], report, now)
 
 
-def test_a_read_row_that_moved_is_a_new_attempt(sample: SampleControl) -> None:
+def test_a_changed_row_that_was_read_causes_a_new_attempt(sample: SampleControl) -> None:
     item, states = counted(report_pick)
     sample.committer.before.append(picking(sample))
 
@@ -450,10 +452,10 @@ def test_a_read_row_that_moved_is_a_new_attempt(sample: SampleControl) -> None:
 
     assert states == [(Tree("elm", "north"),), (Tree("elm", "north", 1, 0, T0),)]
     assert outcome.receipt is not None
-    assert len(sample.committer.commits) == 2, "stepping the same rows again would be in vain"
+    assert len(sample.committer.commits) == 2, "stepping the same rows again would change nothing"
 
 
-def test_an_absent_row_that_came_is_a_new_attempt(sample: SampleControl) -> None:
+def test_an_absent_row_that_was_created_causes_a_new_attempt(sample: SampleControl) -> None:
     item, states = counted(close_barn)
     sample.committer.before.append(lambda: sample.rival().execute(close_barn, CloseBarn("west")))
 
@@ -463,7 +465,7 @@ def test_an_absent_row_that_came_is_a_new_attempt(sample: SampleControl) -> None
     assert outcome.receipt is None
 
 
-def test_another_fold_s_row_that_moved_is_stepped_again_without_deciding(
+def test_a_changed_row_of_another_fold_is_stepped_again_without_deciding(
     sample: SampleControl,
 ) -> None:
     sample.rival().execute(plant_tree, PlantTree("oak", "north"))
@@ -543,7 +545,7 @@ def test_the_digest_is_of_actor_route_and_command_alone() -> None:
     )
 
 
-def test_remembers_no_key_of_what_was_not_committed(sample: SampleControl) -> None:
+def test_stores_no_key_of_a_command_that_was_not_committed(sample: SampleControl) -> None:
     with pytest.raises(NotFound):
         sample.control.execute(hand_pick, HandPick("oak", "ann", 1), key="refused")
     sample.control.execute(plant_tree, PlantTree("elm", "north"), key="empty")
@@ -560,7 +562,7 @@ def test_remembers_no_key_of_what_was_not_committed(sample: SampleControl) -> No
         assert sample.store.receipt(key) is not None
 
 
-def test_a_lost_answer_is_given_to_whoever_asks_again_with_the_key(sample: SampleControl) -> None:
+def test_a_repeat_with_the_key_gets_a_lost_answer(sample: SampleControl) -> None:
     sample.committer.lost_answers = 1
     command = HandPick("elm", "ann", 30)
     with pytest.raises(OutcomeUnknown):
@@ -575,7 +577,7 @@ def test_a_lost_answer_is_given_to_whoever_asks_again_with_the_key(sample: Sampl
 
 
 def in_flight(sample: SampleControl, item: Slice, command: Struct) -> Control:
-    """A control whose first look at the key comes just before the command's first copy lands."""
+    """A control whose first read of the key comes just before the command's first copy commits."""
 
     class Racing(Control):
         def _attempt(self, *args: object) -> object:  # type: ignore[override]
@@ -597,13 +599,13 @@ def in_flight(sample: SampleControl, item: Slice, command: Struct) -> Control:
     ("item", "command"),
     [
         (fell_tree, FellTree("elm")),  # would be refused by now: there is no such tree
-        (plant_tree, PlantTree("oak", "north")),  # would be empty by now: it stands
-        (hand_pick, HandPick("elm", "ann", 1)),  # would land a second time
+        (plant_tree, PlantTree("oak", "north")),  # would be empty by now: it exists
+        (hand_pick, HandPick("elm", "ann", 1)),  # would commit a second time
         (report_pick, ReportPick("elm", "ann", 1, 1)),
     ],
     ids=lambda value: value.name if isinstance(value, Slice) else "",
 )
-def test_a_copy_that_was_in_flight_gives_the_first_answer(
+def test_a_copy_in_flight_gives_the_first_answer(
     sample: SampleControl, item: Slice, command: Struct
 ) -> None:
     count = len(sample.events())
@@ -616,7 +618,7 @@ def test_a_copy_that_was_in_flight_gives_the_first_answer(
     assert len(sample.events()) == count + 1
 
 
-def test_an_unknown_outcome_is_told_and_not_tried_again(sample: SampleControl) -> None:
+def test_an_unknown_outcome_is_reported_and_not_retried(sample: SampleControl) -> None:
     sample.committer.errors.append(OutcomeUnknown("?"))
 
     with pytest.raises(OutcomeUnknown):
@@ -638,8 +640,8 @@ def test_a_key_is_kept_through_attempts_and_refolds(sample: SampleControl) -> No
 # ── definitions ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_folds_see_facts_that_no_slice_reads() -> None:
-    """A vocabulary without slices still files, folds and replays."""
+def test_folds_process_facts_that_no_slice_reads() -> None:
+    """A vocabulary without slices still indexes, folds and replays."""
     schema = Schema(Vocabulary(FACTS, SLICES[:1]), COLLECTIONS)
     sample = SampleControl(MemoryStore(schema), Folds(schema, FOLD_LIST))
 

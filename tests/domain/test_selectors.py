@@ -1,4 +1,4 @@
-"""Selectors: what each form means, what is refused and where, and that parsing loses nothing."""
+"""Selectors: what each form matches, what is refused and where, and that parsing loses nothing."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ TERMS = st.one_of(
         ("inside", False),
     ],
 )
-def test_means_the_hosts_that_its_terms_say(text: str, meant: bool) -> None:
+def test_matches_the_hosts_that_its_terms_describe(text: str, meant: bool) -> None:
     assert parse(text).matches(LABELS, "web-01") is meant
 
 
@@ -102,7 +102,9 @@ def test_means_the_hosts_that_its_terms_say(text: str, meant: bool) -> None:
         ("role=web\n", 8, "a comma or the end"),
     ],
 )
-def test_refuses_what_is_no_selector_and_says_where(text: str, position: int, allowed: str) -> None:
+def test_refuses_a_malformed_selector_and_names_the_place(
+    text: str, position: int, allowed: str
+) -> None:
     with pytest.raises(InvalidSelector, match=allowed) as refusal:
         parse(text)
 
@@ -119,7 +121,7 @@ def test_refuses_what_is_no_selector_and_says_where(text: str, position: int, al
     ],
     ids=["bytes", "terms", "values"],
 )
-def test_bounds_the_length_of_a_selector(text: str) -> None:
+def test_limits_the_length_of_a_selector(text: str) -> None:
     with pytest.raises(LimitExceeded):
         parse(text)
 
@@ -131,7 +133,7 @@ def spelt(term: Term) -> str:
 
 
 @given(st.lists(TERMS, min_size=1, max_size=5))
-def test_reads_back_every_selector_that_can_be_spelt(terms: list[Term]) -> None:
+def test_reads_back_every_selector_that_can_be_written(terms: list[Term]) -> None:
     assert parse(",".join(spelt(term) for term in terms)) == Selector(tuple(terms))
 
 
@@ -146,7 +148,7 @@ def test_answers_any_text_with_a_selector_or_with_a_refusal(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["web-01", "0", "a.b_c-d", "x" * 128])
-def test_takes_names_of_hosts_and_none_with_more_behind_it(name: str) -> None:
+def test_accepts_names_of_hosts_without_trailing_text(name: str) -> None:
     check_host_id(name)
 
     for more in ("\n", " ", "*", "/"):
@@ -170,7 +172,7 @@ def test_refuses_labels_that_no_selector_could_name(labels: dict[str, str]) -> N
         check_labels(labels)
 
 
-def test_bounds_the_labels_of_a_host() -> None:
+def test_limits_the_labels_of_a_host() -> None:
     check_labels({f"k{number}": "v" for number in range(LABELS_MAX)})
     with pytest.raises(LimitExceeded):
         check_labels({f"k{number}": "v" for number in range(LABELS_MAX + 1)})

@@ -21,7 +21,7 @@ Printed = list[tuple[list[str], list[str]]]
 
 
 def printed(query: Query) -> Printed:
-    """A query as text: types and tags of each clause."""
+    """Format a query as text: types and tags of each clause."""
     return [(sorted(clause.types or ()), sorted(clause.tags)) for clause in query.clauses]
 
 
@@ -92,14 +92,14 @@ def test_a_list_element_and_a_scalar_field_name_the_same_tag() -> None:
 
 
 @pytest.mark.req("CB-4", **pure)
-def test_an_empty_list_leaves_the_clause_of_the_partition() -> None:
+def test_an_empty_list_gives_only_the_clause_of_the_partition() -> None:
     assert printed(SHOP.query(shop.place_order, shop.PlaceOrder("ord-1", "cust-9", ()))) == [
         (["OrderPlaced"], ["orderId:ord-1"])
     ]
 
 
 @pytest.mark.req("CB-4", **pure)
-def test_an_element_that_stands_twice_gives_one_clause() -> None:
+def test_a_repeated_element_gives_one_clause() -> None:
     query = SHOP.query(shop.place_order, shop.PlaceOrder("ord-1", "cust-9", ("prod-1", "prod-1")))
 
     assert len(query.clauses) == 2
@@ -182,7 +182,7 @@ def test_fields_named_id_are_tags_unless_they_opt_out() -> None:
     assert bare.tags == ("host_id:h1", "rank_id:7", "zone:eu")
 
 
-def test_files_a_fact_under_its_partition_its_cross_tags_and_the_composite_that_is_read() -> None:
+def test_indexes_a_fact_by_its_partition_its_cross_tags_and_the_composite_that_is_read() -> None:
     def indexes(value: Struct) -> set[str]:
         return set(SHOP.indexes(SHOP.fact(value)))
 
@@ -195,13 +195,13 @@ def test_files_a_fact_under_its_partition_its_cross_tags_and_the_composite_that_
 
 @pytest.mark.parametrize("products", [(), ("p1",), ("p1", "p2")])
 def test_an_order_moves_its_own_partition_and_nothing_else(products: tuple[str, ...]) -> None:
-    """Its tags may happen to be a pair that demand is read by; no slice reads orders by it."""
+    """Its tags may equal a pair that demand is read by; no slice reads orders by it."""
     order = SHOP.fact(shop.OrderPlaced("o1", "c1", products))
 
     assert SHOP.indexes(order) == ("orderId:o1",)
 
 
-def test_guards_what_it_creates_in_the_partitions_that_the_command_names() -> None:
+def test_guards_the_facts_it_creates_in_the_partitions_of_the_command() -> None:
     renaming = slice_of(shop.AddProduct, [shop.CatalogProductSynced], [shop.ProductAdded])
     vocabulary = Vocabulary(shop.FACTS, (renaming,))
     query = vocabulary.query(renaming, shop.AddProduct("p1"))

@@ -68,12 +68,12 @@ TYPES = {field.name: field.type for field in msgspec.structs.fields(Sample)}
         ({"mode": "x" * 500}, f"mode is one of on, off; found {'x' * 80!r}"),
     ],
 )
-def test_says_what_is_allowed_and_what_was_found(content: Any, said: str) -> None:
+def test_names_what_is_allowed_and_what_was_found(content: Any, said: str) -> None:
     with pytest.raises(msgspec.ValidationError) as wrong:
         msgspec.convert(content, Sample)
 
     assert value_faults.explain_member(wrong.value, content, TYPES) == said
 
 
-def test_leaves_a_reason_that_it_does_not_know() -> None:
+def test_keeps_an_unknown_reason_unchanged() -> None:
     assert value_faults.explain("Something else", 1) == "Something else"

@@ -1,4 +1,6 @@
-"""Maintenance windows: when they last, through gaps and doubled hours, and whom they cover."""
+"""Maintenance windows: how long they last, through gaps and repeated hours, and which hosts they
+cover.
+"""
 
 from __future__ import annotations
 
@@ -88,7 +90,7 @@ def utc(text: str) -> datetime:
         ),
     ],
 )
-def test_lasts_as_long_as_it_says_whatever_clocks_do(
+def test_lasts_its_duration_through_clock_changes(
     zone: str, clock: str, hours: int, day: str, begins: str, ends: str, seen: str
 ) -> None:
     spec = window(zone=zone, start=f"2026-11-17T{clock}", duration_seconds=hours * 3_600)
@@ -105,8 +107,10 @@ def test_lasts_as_long_as_it_says_whatever_clocks_do(
     assert " ".join(f"{at:%H:%M} {at.tzname()}" for at in local) == seen
 
 
-def test_a_day_that_a_zone_left_out_makes_no_second_occurrence() -> None:
-    """Samoa had no 30 December 2011: its start falls together with that of the 31st."""
+def test_a_day_that_a_zone_skipped_causes_no_second_occurrence() -> None:
+    """Samoa skipped 30 December 2011: the start on that day coincides with the start on the
+    31st.
+    """
     spec = window(zone="Pacific/Apia", start="2011-12-28T02:00")
 
     found = list(
@@ -140,7 +144,7 @@ def test_merges_occurrences_that_overlap_or_touch() -> None:
     assert end_of_stretch(two_days, "UTC", utc("2026-11-17T03:00")) == utc("2026-11-19T02:00")
 
 
-def test_finds_no_end_of_a_window_that_always_lasts() -> None:
+def test_a_window_that_is_always_open_has_no_end() -> None:
     always = window(duration_seconds=90_000)
 
     assert end_of_stretch(always, "UTC", utc("2027-01-01T00:00")) is None
@@ -153,7 +157,7 @@ def test_occurs_once_without_a_rule() -> None:
     assert next_start(once, "UTC", utc("2026-11-17T02:00")) is None
 
 
-def test_leaves_out_the_dates_on_which_an_occurrence_would_start() -> None:
+def test_skips_occurrences_that_would_start_on_excluded_dates() -> None:
     spec = window(start="2026-12-23T22:00", except_dates=("2026-12-24",))
 
     found = next_occurrences(spec, "UTC", utc("2026-12-23T23:00"), 2)
@@ -194,7 +198,7 @@ MINUTE = timedelta(minutes=1)
 
 
 def nth_of(day: date, first: date, last: date) -> tuple[int, int]:
-    """Which of its weekday the day is between these days, from the start and from the end."""
+    """Return the ordinal of the day among the same weekdays between these days, from both ends."""
     return (day - first).days // 7 + 1, -((last - day).days // 7 + 1)
 
 
@@ -216,7 +220,7 @@ def days_of_period(day: date, freq: str) -> list[date]:
 
 
 def is_day_of(parts: dict[str, str], start: date, day: date) -> bool:
-    """Whether a rule takes this day, read from RFC 5545 day by day."""
+    """Return whether a rule includes this day, read from RFC 5545 day by day."""
     freq = parts["FREQ"]
     interval = int(parts.get("INTERVAL", "1"))
     match freq:
@@ -236,7 +240,7 @@ def is_day_of(parts: dict[str, str], start: date, day: date) -> bool:
 
 @lru_cache(None)
 def days_taken(rule: tuple[tuple[str, str], ...], start: date, first: date) -> frozenset[date]:
-    """The days that a rule takes of the period that begins on this day."""
+    """Return the days that a rule includes in the period that begins on this day."""
     parts = dict(rule)
     freq = parts["FREQ"]
     taken = [each for each in days_of_period(first, freq) if is_picked(parts, start, each)]
@@ -278,8 +282,8 @@ def is_picked(parts: dict[str, str], start: date, day: date) -> bool:
 
 @lru_cache(None)
 def begin_of(day: date, clock: str, zone: str) -> datetime:
-    """When the local clock first shows this time on this day, walking minute by minute. If it
-    jumps over the time: where it would have been without the jump.
+    """Return when the local clock first shows this time on this day, minute by minute. If the clock
+    skips the time, return when it would have been without the gap.
     """
     info = find_zone(zone)
     target = datetime.combine(day, time.fromisoformat(clock))
@@ -371,9 +375,9 @@ def specs(draw: st.DrawFn) -> WindowSpec:
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(rules(), st.dates(date(2024, 1, 1), date(2027, 4, 3)))
 def test_agrees_with_dateutil_about_rules(text: str, day: date) -> None:
-    """Where dateutil follows RFC 5545. It searches a rule that never occurs to the year 9999, takes
-    only days that are both plain and numbered where BYDAY has both, and counts BYSETPOS in the
-    first week from the start.
+    """Compares only what dateutil does by RFC 5545. It searches a rule that never occurs to the
+    year 9999, requires days to be both plain and numbered where BYDAY has both, and counts BYSETPOS
+    in the first week from the start.
     """
     named = next((part[6:].split(",") for part in text.split(";") if part[:6] == "BYDAY="), [])
     assume(text and len({len(name) > 2 for name in named}) < 2)
@@ -396,12 +400,12 @@ CHANGES = tuple(
 
 @settings(max_examples=150, deadline=None, derandomize=True)
 @given(specs(), st.sampled_from(ZONES), st.sampled_from(CHANGES))
-def test_agrees_with_a_walk_over_every_minute(spec: WindowSpec, zone: str, day: date) -> None:
+def test_agrees_with_a_check_of_every_minute(spec: WindowSpec, zone: str, day: date) -> None:
     spans = list(brute_spans(spec, zone, day - timedelta(days=9), 14))
     begin = datetime.combine(day, datetime.min.time(), UTC)
     found = HostWindow(spec, zone)
 
-    for count in range(0, 3 * 24 * 60, 7):  # every boundary is hit from both sides, below
+    for count in range(0, 3 * 24 * 60, 7):  # every boundary is tested from both sides, below
         at = begin + count * MINUTE
         assert lasts(found, at) == any(first <= at < last for first, last in spans), at
     for first, last in spans:
@@ -425,7 +429,7 @@ def brute_open(
     st.sampled_from(CHANGES),
     st.sampled_from((None, 5, 60, 600)),
 )
-def test_opens_and_closes_at_the_minute_that_a_walk_finds(
+def test_opens_and_closes_at_the_minute_that_a_minute_by_minute_check_finds(
     several: list[WindowSpec], zone: str, day: date, need: int | None
 ) -> None:
     days = 3
@@ -435,7 +439,7 @@ def test_opens_and_closes_at_the_minute_that_a_walk_finds(
     covering = [HostWindow(spec, zone) for spec in several]
     wanted = None if need is None else timedelta(minutes=need)
 
-    shuts_at = [len(is_open)] * (len(is_open) + 1)  # from each minute: the first that is shut
+    shuts_at = [len(is_open)] * (len(is_open) + 1)  # from each minute: the first that is closed
     for place in range(len(is_open) - 1, -1, -1):
         shuts_at[place] = shuts_at[place + 1] if is_open[place] else place
     enough = max(1, need or 0)
@@ -448,7 +452,7 @@ def test_opens_and_closes_at_the_minute_that_a_walk_finds(
             if shuts_at[place] - place >= enough
         ]
         if verdict.is_open:
-            assert fits, "the walk says that it is shut"
+            assert fits, "the minute-by-minute check finds it closed"
             assert fits[0] == count
             shuts = next((at for at in range(count, len(is_open)) if not is_open[at]), None)
             if shuts is not None:
@@ -481,8 +485,8 @@ def test_a_deny_window_inside_an_allow_window_cuts_it() -> None:
     assert judge(both, utc("2026-11-17T03:40")).until == utc("2026-11-17T04:00")
 
 
-def test_must_fit_asks_for_the_whole_time_until_it_closes() -> None:
-    """Window 02:00 to 04:00, activation 10 min, soak 30 min: the last start is 03:20:00."""
+def test_must_fit_requires_the_whole_time_until_it_closes() -> None:
+    """The window is 02:00 to 04:00, activation 10 min, soak 30 min: the last start is 03:20:00."""
     nightly = [HostWindow(window(), "UTC")]
     need = timedelta(minutes=40)
 
@@ -495,7 +499,7 @@ def test_must_fit_asks_for_the_whole_time_until_it_closes() -> None:
     assert said.startswith("Window nightly closes in 39 min 59 s, h-07 needs up to 40 min")
 
 
-def test_says_when_no_opening_is_long_enough() -> None:
+def test_reports_that_no_opening_is_long_enough() -> None:
     verdict = judge(
         [HostWindow(window(duration_seconds=1_800), "UTC")], utc("2026-11-17T02:00"), HOUR
     )
@@ -509,7 +513,7 @@ def test_says_when_no_opening_is_long_enough() -> None:
     )
 
 
-# ── whom it covers ────────────────────────────────────────────────────────────────────────────────
+# ── which hosts a window covers ───────────────────────────────────────────────────────────────────
 
 
 def test_reads_the_zone_from_the_label_of_each_host() -> None:
@@ -552,7 +556,7 @@ def test_covers_what_matches_channel_repository_and_selector() -> None:
     assert repository_of("web") == "default"
 
 
-def test_answers_hosts_with_equal_labels_alike() -> None:
+def test_gives_hosts_with_equal_labels_the_same_answer() -> None:
     at = utc("2026-11-17T02:30")
     view = WindowView(
         [
@@ -574,7 +578,7 @@ def test_answers_hosts_with_equal_labels_alike() -> None:
 # ── sentences ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_says_which_window_is_closed_and_when_it_opens() -> None:
+def test_names_the_closed_window_and_when_it_opens() -> None:
     at = utc("2026-11-16T15:48")
     berlin = window(zone="label:tz")
     verdict = judge([HostWindow(berlin, "Europe/Berlin")], at)
@@ -586,7 +590,7 @@ def test_says_which_window_is_closed_and_when_it_opens() -> None:
     assert shut_text(verdict, at, "prod", "h1").endswith("for 2 h (Europe/Berlin, label tz)")
 
 
-def test_says_until_when_a_deny_window_holds_a_channel() -> None:
+def test_reports_until_when_a_deny_window_holds_a_channel() -> None:
     at = utc("2026-11-30T12:00")
     end = window(
         window_id="month-end",
@@ -622,7 +626,7 @@ def test_says_until_when_a_deny_window_holds_a_channel() -> None:
         ),
     ],
 )
-def test_says_that_a_window_does_not_open_again(members: dict[str, Any], said: str) -> None:
+def test_reports_that_a_window_does_not_open_again(members: dict[str, Any], said: str) -> None:
     at = utc("2027-01-01T00:00")
 
     assert shut_text(judge([HostWindow(window(**members), "UTC")], at), at, "prod", "h1") == said
@@ -672,7 +676,7 @@ def test_says_that_a_window_does_not_open_again(members: dict[str, Any], said: s
         ({"except_dates": ("2026-12-24",) * 2}, "except_dates has a date twice"),
     ],
 )
-def test_says_what_is_wrong_in_a_sentence(members: dict[str, Any], said: str) -> None:
+def test_explains_a_fault_in_a_sentence(members: dict[str, Any], said: str) -> None:
     with pytest.raises(MalformedWindow) as refused:
         check_window(window(**members))
 
@@ -691,7 +695,7 @@ def test_names_every_fault_at_once() -> None:
 
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(specs())
-def test_reads_every_rule_that_it_may_be_given(spec: WindowSpec) -> None:
+def test_reads_every_permitted_rule(spec: WindowSpec) -> None:
     if spec.rule:
         parse_rule(spec.rule)
     try:

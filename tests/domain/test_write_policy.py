@@ -75,7 +75,7 @@ def record(collection: str, value: Struct, version: int = 7) -> Record:
 
 
 def refusal(action: Action, row: Record | None = None) -> str | None:
-    """The code with which an action is refused; None if it is planned."""
+    """Return the code with which an action is refused, or None if it is planned."""
     try:
         screen(SCHEMA, action)
         plan(SCHEMA, action, row, LATER)
@@ -85,7 +85,7 @@ def refusal(action: Action, row: Record | None = None) -> str | None:
 
 
 def after(row: Record, changes: dict[str, Any]) -> Any:
-    """The row's value after an update."""
+    """Return the row's value after an update."""
     action = UpdateRow(row.key.collection, row.key.id, changes)
     screen(SCHEMA, action)
     return plan(SCHEMA, action, row, LATER).value
@@ -96,7 +96,7 @@ def after(row: Record, changes: dict[str, Any]) -> Any:
 
 @pytest.mark.req("RS-1", "RS-2", "RS-3", engines=None, reason=PURE)
 @pytest.mark.parametrize(("call", "column"), list(product(CELLS, COLUMNS)))
-def test_rules_every_cell_of_the_matrix(call: str, column: str) -> None:
+def test_decides_every_cell_of_the_matrix(call: str, column: str) -> None:
     make, letters = CELLS[call]
     action = make(column, "one")
 
@@ -107,13 +107,13 @@ def test_rules_every_cell_of_the_matrix(call: str, column: str) -> None:
 
 @pytest.mark.parametrize("column", COLUMNS[:3])
 @pytest.mark.parametrize("call", ["create", "put"])
-def test_creates_where_no_row_is_whatever_the_policy(call: str, column: str) -> None:
+def test_every_policy_allows_creating_a_missing_row(call: str, column: str) -> None:
     action = CELLS[call][0](column, "one")
 
     assert refusal(action, None) is None
 
 
-def test_rules_every_pair_of_verb_and_guarding_once() -> None:
+def test_decides_every_pair_of_verb_and_guard_once() -> None:
     assert set(MATRIX) == set(product(RowVerb, Guarding))
 
 
@@ -122,7 +122,7 @@ def test_refuses_every_write_of_a_folded_row(verb: RowVerb) -> None:
     assert MATRIX[verb, Guarding.FOLDED] is Ruling.IMMUTABLE
 
 
-def test_lets_write_once_outrank_protected_attributes() -> None:
+def test_write_once_takes_precedence_over_protected_attributes() -> None:
     once = SCHEMA.collection("once")
 
     assert once.protected
@@ -142,13 +142,13 @@ def test_is_mutable_with_nothing_protected_by_default() -> None:
 
 
 @pytest.mark.parametrize("mode", ["append_only", "Mutable", 3])
-def test_refuses_a_mode_that_is_not_known(mode: Any) -> None:
+def test_refuses_an_unknown_mode(mode: Any) -> None:
     with pytest.raises(InvalidDefinition, match="mode"):
         WritePolicy(mode)
 
 
 @pytest.mark.parametrize("mode", ["", None])
-def test_takes_an_empty_mode_as_mutable(mode: Any) -> None:
+def test_an_empty_mode_means_mutable(mode: Any) -> None:
     assert WritePolicy(mode).mode is WriteMode.MUTABLE
 
 
@@ -158,7 +158,7 @@ def test_refuses_protected_names_that_are_no_list_of_names(names: Any) -> None:
         WritePolicy(protected_attributes=names)
 
 
-def test_keeps_protected_names_stripped_and_as_stored() -> None:
+def test_stores_protected_names_stripped_and_under_their_stored_names() -> None:
     policy = WritePolicy(protected_attributes=(" pinned_release_id ", "pinnedReleaseId", "status"))
 
     collection = Collection("things", Release, policy=policy)
@@ -180,7 +180,7 @@ def test_refuses_to_protect_what_the_kernel_guards_itself(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["id", "version", "created_at", "updated_at", "ttl"])
-def test_refuses_to_protect_a_field_that_bears_the_name_of_a_role(name: str) -> None:
+def test_refuses_to_protect_a_field_with_the_name_of_a_role(name: str) -> None:
     class Named(Struct, frozen=True):
         id: str = ""
         version: int = 0
@@ -246,7 +246,7 @@ def test_refuses_a_collection_that_is_the_log() -> None:
         (".pin", ""),
     ],
 )
-def test_takes_the_attribute_from_the_start_of_a_path(spelling: str, found: str) -> None:
+def test_reads_the_attribute_from_the_start_of_a_path(spelling: str, found: str) -> None:
     assert root(spelling) == found
 
 
@@ -262,7 +262,7 @@ def test_protects_every_spelling_of_a_path_into_a_protected_attribute(spelling: 
 
 
 @pytest.mark.req("RS-3", engines=None, reason=PURE)
-def test_lets_the_stored_name_win_over_the_name_of_a_field() -> None:
+def test_the_stored_name_takes_precedence_over_the_name_of_a_field() -> None:
     swapped = SCHEMA.collection("swapped")
     row = record("swapped", Swapped("mine", "free"))
 
@@ -272,7 +272,7 @@ def test_lets_the_stored_name_win_over_the_name_of_a_field() -> None:
     assert after(row, {"description": "x"}) == Swapped("mine", "x")
 
 
-def test_lets_the_stored_name_win_in_a_name_of_one_call() -> None:
+def test_the_stored_name_takes_precedence_in_the_names_of_one_call() -> None:
     class Names(Struct, frozen=True, rename={"protected_value": "authority", "authority": "other"}):
         protected_value: str = ""
         authority: str = ""
@@ -316,7 +316,7 @@ def test_refuses_names_of_one_call_that_would_protect_nothing(names: Any) -> Non
         ({}, {}, None),
     ],
 )
-def test_tells_a_protected_name_before_all_that_is_malformed(
+def test_reports_a_protected_name_before_any_malformed_value(
     changes: dict[str, Any], options: dict[str, Any], code: str | None
 ) -> None:
     row = record("actual", Actual("active", "rel_001", scope="one"))
@@ -324,13 +324,13 @@ def test_tells_a_protected_name_before_all_that_is_malformed(
     assert refusal(UpdateRow("actual", "one", changes, **options), row) == code
 
 
-def test_tells_a_row_that_never_changes_before_a_name() -> None:
+def test_reports_an_immutable_row_before_a_protected_name() -> None:
     action = UpdateRow("once", "one", {"nothing": 1}, protected_attributes="status")
 
     assert refusal(action) == "immutable_record"
 
 
-def test_tells_a_malformed_key_before_the_policy() -> None:
+def test_reports_a_malformed_key_before_the_policy() -> None:
     assert refusal(UpdateRow("once", "", {"status": "x"})) == "invalid_input"
 
 
@@ -356,19 +356,19 @@ def test_refuses_a_counted_version_where_the_model_has_none() -> None:
         None,
     ],
 )
-def test_keeps_values_of_its_own_model_only(value: Any) -> None:
+def test_stores_values_of_its_own_model_only(value: Any) -> None:
     assert refusal(PutRow("actual", "one", value)) == "invalid_input"
 
 
 @pytest.mark.req("RS-14", engines=None, reason=PURE)
-def test_takes_no_heir_of_its_model_that_brings_more() -> None:
+def test_refuses_a_subclass_of_its_model_with_more_fields() -> None:
     class Noted(Actual, frozen=True):
         notes: str = "operator thought this probably came from manifest A"
 
     assert refusal(PutRow("actual", "one", Noted("active", "rel_001", scope="one"))) is not None
 
 
-def test_refuses_a_row_that_shows_another_id_than_its_key() -> None:
+def test_refuses_a_row_with_another_id_than_its_key() -> None:
     assert refusal(PutRow("actual", "one", Actual("active", "x", scope="two"))) == "invalid_input"
     assert refusal(PutRow("actual", "one", Actual("active", "x", scope="one"))) is None
 
@@ -402,7 +402,7 @@ def test_joins_the_parts_of_an_id() -> None:
         ({"labels": Discard("x")}, {"labels": frozenset()}),
     ],
 )
-def test_computes_a_change_from_what_stands_there(
+def test_computes_a_change_from_the_stored_value(
     changes: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     before = Release(pinned_release_id="p", attempts=3, history=("a",), labels=frozenset({"x"}))
@@ -443,7 +443,7 @@ def test_fills_in_version_and_times() -> None:
     assert updated == Actual("warming", "rel_001", None, "one", 1, T0, LATER)
 
 
-def test_keeps_the_number_that_a_creation_brings_and_never_goes_back() -> None:
+def test_keeps_the_version_of_a_creation_and_never_decreases_it() -> None:
     class Counted(Struct, frozen=True):
         version: Annotated[int, FieldRole.VERSION] = 0
 
@@ -457,7 +457,7 @@ def test_keeps_the_number_that_a_creation_brings_and_never_goes_back() -> None:
 # ── demands on the row ────────────────────────────────────────────────────────────────────────────
 
 
-def test_pins_each_write_to_the_row_that_was_read() -> None:
+def test_each_write_requires_the_version_that_was_read() -> None:
     row = record("plain", FIRST)
 
     for call, kind, none in (("put", Put, Put), ("delete", Delete, Check), ("check", Check, None)):
@@ -471,12 +471,12 @@ def test_pins_each_write_to_the_row_that_was_read() -> None:
             assert absent.expect == ABSENT
 
 
-def test_never_creates_by_an_update() -> None:
+def test_an_update_never_creates_a_row() -> None:
     with pytest.raises(NotFound):
         plan(SCHEMA, UpdateRow("plain", "one", {"status": "x"}), None, T0)
 
 
-def test_tells_a_stale_count_from_a_stale_version_and_from_a_used_key() -> None:
+def test_distinguishes_a_stale_count_a_stale_version_and_a_used_key() -> None:
     row = record("actual", Actual("active", "rel_001", scope="one", version=2))
 
     stale: list[dict[str, Any]] = [{"expected_version": 1}, {"expect": 6}, {"expect": ABSENT}]
@@ -488,7 +488,7 @@ def test_tells_a_stale_count_from_a_stale_version_and_from_a_used_key() -> None:
     assert not isinstance(used.value, VersionConflict)
 
 
-def test_refuses_a_check_that_demands_nothing() -> None:
+def test_refuses_a_check_without_a_condition() -> None:
     assert refusal(CheckRow("plain", "one"), record("plain", FIRST)) == "invalid_input"
 
 
@@ -524,14 +524,14 @@ FALSE = Where("s3_key", "==", "other")
         (Not(AnyOf(FALSE, TRUE)), False),
     ],
 )
-def test_judges_a_condition_as_it_is_nested(condition: Condition, expected: bool) -> None:
+def test_evaluates_nested_conditions(condition: Condition, expected: bool) -> None:
     check_condition(condition, PAGES)
 
     assert holds(condition, PAGES, PAGE, LATER) is expected
 
 
 @pytest.mark.parametrize("operator", ["==", "!=", "<", "<=", ">", ">="])
-def test_compares_what_is_absent_as_false(operator: str) -> None:
+def test_a_comparison_with_an_absent_attribute_is_false(operator: str) -> None:
     releases = SCHEMA.collection("plain")
 
     assert not holds(Where("s3_key", operator, "key"), PAGES, None, T0)
@@ -548,7 +548,7 @@ def test_compares_at_the_boundary_as_written() -> None:
     assert holds(condition, PAGES, PAGE, T0 - timedelta(microseconds=1))
 
 
-def test_compares_a_list_with_what_is_kept_as_a_tuple() -> None:
+def test_compares_a_list_with_a_stored_tuple() -> None:
     releases = SCHEMA.collection("plain")
     condition = Where("history", "==", ["a"])
 
@@ -585,18 +585,18 @@ def _nested(depth: int) -> Condition:
         _nested(DEPTH_MAX + 1),
     ],
 )
-def test_refuses_a_condition_that_could_never_mean_what_it_says(condition: Any) -> None:
+def test_refuses_a_condition_that_could_never_hold(condition: Any) -> None:
     with pytest.raises(InvalidInput):
         check_condition(condition, PAGES)
 
 
-def test_refuses_an_order_where_there_is_none() -> None:
+def test_refuses_an_order_comparison_of_unordered_values() -> None:
     with pytest.raises(InvalidInput):
         check_condition(Where("history", "<", ("a",)), SCHEMA.collection("plain"))
     with pytest.raises(InvalidInput):
         Where("s3_key", "=", "key")
 
 
-def test_knows_folded_from_kept() -> None:
+def test_distinguishes_folded_from_kept_collections() -> None:
     assert SCHEMA.collection("folded").writers is Writers.FOLDED
     assert SCHEMA.collection("folded").guarding is Guarding.FOLDED

@@ -1,4 +1,4 @@
-"""Updates under a write policy, and a transition on rows of the caller's own."""
+"""Updates under a write policy, and a transition on rows that the caller defines."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def records() -> Records:
         ),
     ],
 )
-def test_tells_the_first_fault_of_an_update(
+def test_reports_the_first_fault_of_an_update(
     records: Records,
     collection: str,
     changes: dict[str, Any],
@@ -105,7 +105,7 @@ def test_tells_the_first_fault_of_an_update(
     assert type(refusal.value) is answer
 
 
-def test_writes_the_time_where_nothing_else_would_be(records: Records) -> None:
+def test_writes_the_time_if_nothing_else_changes(records: Records) -> None:
     records.create("actual", "row", Actual("active", "rel_001", scope="row"))
 
     assert records.update("actual", "row", {}).value.version == 1
@@ -115,7 +115,7 @@ def test_writes_the_time_where_nothing_else_would_be(records: Records) -> None:
 
 
 @pytest.mark.parametrize("names", ["status", [1], [""], ["statsu"]])
-def test_tightens_one_call_by_names_that_exist(records: Records, names: Any) -> None:
+def test_a_call_may_protect_more_existing_names(records: Records, names: Any) -> None:
     with pytest.raises(InvalidInput):
         records.update(PLAIN, "row", {"attempts": 1}, protected_attributes=names)
     with pytest.raises(ProtectedField):
@@ -144,7 +144,7 @@ def test_fills_in_versions_and_times_itself(records: Records) -> None:
         records.update("actual", "row", {"pinnedReleaseId": Remove()})
 
 
-def test_holds_leases_past_any_policy_by_rules_of_their_own() -> None:
+def test_leases_follow_their_own_rules_under_any_policy() -> None:
     assert LEASES.guarding is Guarding.PLAIN
     leases = Leases(MemoryStore(ROWS))
     assert leases.acquire("row", "token", now=T0, seconds=1).token == "token"
@@ -226,7 +226,7 @@ UNKNOWN = {"status": "warming", "notes": "x"}
         ),
     ],
 )
-def test_refuses_a_transition_whole(
+def test_refuses_a_transition_as_a_whole(
     fixtures: Records,
     changes: dict[str, Any],
     event_row: CreateRow,
@@ -248,7 +248,7 @@ def test_refuses_a_transition_whole(
 
 
 @pytest.mark.parametrize("expected", [0, None])
-def test_makes_no_row_by_a_transition(fixtures: Records, expected: int | None) -> None:
+def test_a_transition_creates_no_row(fixtures: Records, expected: int | None) -> None:
     gone = Key(ROW.collection, f"{PK}/NOWHERE")
 
     with pytest.raises(NotFound):
@@ -262,7 +262,7 @@ class Pinned(
     omit_defaults=True,
     rename={"origin": "provenance", "sureness": "confidence"},
 ):
-    """A model of one's own that spells the members otherwise in Python."""
+    """A model of the caller whose Python names differ from the stored ones."""
 
     status: str = ""
     origin: dict[str, Any] | None = None
@@ -286,7 +286,7 @@ def mine() -> Records:
 
 
 def claiming(**changes: Any) -> dict[str, Any]:
-    """The accepted document with members of its provenance or first evidence changed."""
+    """Return the accepted document with members of its provenance or first evidence changed."""
     document = deepcopy(ACCEPTED)
     for path, value in changes.items():
         where = document["provenance"]
@@ -300,7 +300,7 @@ def claiming(**changes: Any) -> dict[str, Any]:
 
 
 def of_factory() -> dict[str, Any]:
-    """Evidence that speaks of content and does not show its digest."""
+    """Build evidence about content that does not show its digest."""
     document = claiming(
         mode="imported",
         evidence_kind="factory_batch_manifest",
@@ -324,7 +324,7 @@ NO_AUTHORITY = {
 
 
 @pytest.mark.parametrize("name", NO_AUTHORITY)
-def test_holds_a_transition_on_rows_of_ones_own_to_the_rules_of_the_registry(
+def test_a_transition_on_rows_of_the_caller_follows_the_rules_of_the_registry(
     mine: Records, name: str
 ) -> None:
     document = NO_AUTHORITY[name]
@@ -351,13 +351,13 @@ def test_holds_a_transition_on_rows_of_ones_own_to_the_rules_of_the_registry(
     ],
     ids=str,
 )
-def test_takes_authority_whole_or_not_at_all(mine: Records, changes: dict[str, Any]) -> None:
+def test_accepts_authority_as_a_whole_or_not_at_all(mine: Records, changes: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         transition_append_event(mine, MINE, changes, CreateRow("told", "a/1", Told()))
     assert mine.find("told", "a/1") is None
 
 
-def test_binds_a_transition_to_its_subject_where_the_caller_knows_it(mine: Records) -> None:
+def test_binds_a_transition_to_its_subject_if_the_caller_knows_it(mine: Records) -> None:
     told = CreateRow("told", "a/1", Told())
     other = Subject("elsewhere", "rel_009", "sha256:" + "0" * 64)
 

@@ -57,7 +57,7 @@ def test_declares_a_policy_by_mode_and_protected_attributes() -> None:
     assert sorted(found.protected) == ["attempts", "pinnedReleaseId"]
 
 
-def test_means_by_the_modes_what_is_said(records: Records) -> None:
+def test_each_mode_has_its_documented_meaning(records: Records) -> None:
     records.update(PLAIN, "row", {"pinnedReleaseId": "rel_002"})
     records.save(PLAIN, "row", NEXT)
     records.delete(PLAIN, "row")
@@ -176,7 +176,7 @@ BUILDERS: dict[str, Any] = {
         ),
     ],
 )
-def test_holds_each_row_of_the_matrix(
+def test_follows_each_row_of_the_matrix(
     records: Records, call: Call, plain: Answer, guarded: Answer, once: Answer
 ) -> None:
     for name, answer in ((PLAIN, plain), (GUARDED, guarded), (ONCE, once)):

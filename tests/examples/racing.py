@@ -32,14 +32,16 @@ def control_of(store: Store, folds: Folds) -> Iterator[Control]:
 
 
 def connector(address: Address | None, folds: Folds) -> Connect:
-    """Handles on one log. In memory the store is the log, so all handles are that object."""
+    """Return a function that opens handles on one log. In memory all handles are the store
+    itself.
+    """
     if address is None:
         store = MemoryStore(folds.schema)
         return lambda: store
     return lambda: address.open(folds.schema)
 
 
-def insist(control: Control, item: Slice, command: Struct) -> CommandOutcome | str:
+def send_until_decided(control: Control, item: Slice, command: Struct) -> CommandOutcome | str:
     """Send a command until it is decided: a writer that ran out of attempts sends it again."""
     pause = Random(repr(command))
     for _ in range(RESENDS_MAX):
@@ -53,11 +55,13 @@ def insist(control: Control, item: Slice, command: Struct) -> CommandOutcome | s
 
 
 def race_threads(connect: Connect, folds: Folds, work: Sequence[tuple[Slice, Struct]]) -> list[str]:
-    """Each command from its own handle, all at once; "done", or the code of its refusal."""
+    """Send each command from its own handle, all at once. Return "done", or the code of its
+    refusal.
+    """
 
     def send(item: tuple[Slice, Struct]) -> str:
         with closing(connect()) as store, control_of(store, folds) as control:
-            outcome = insist(control, *item)
+            outcome = send_until_decided(control, *item)
         return outcome if isinstance(outcome, str) else "done"
 
     with ThreadPoolExecutor(WRITERS) as pool:
@@ -71,6 +75,6 @@ def race_processes(
     commands: Sequence[Struct],
     shares: int,
 ) -> list[str]:
-    """The commands dealt out to processes; each opens the log itself."""
+    """Distribute the commands over processes, each of which opens the log itself."""
     waiting = [pool.submit(task, address, commands[share::shares]) for share in range(shares)]
     return [answer for future in waiting for answer in future.result()]

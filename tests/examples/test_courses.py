@@ -31,9 +31,9 @@ from tests.examples.racing import (
     Connect,
     connector,
     control_of,
-    insist,
     race_processes,
     race_threads,
+    send_until_decided,
 )
 from tidegate.control.runtime import Control
 from tidegate.errors import InvalidDefinition
@@ -93,7 +93,7 @@ def test_refuses_the_slice_without_the_annotation() -> None:
 
 
 @pytest.mark.req("CB-6", "CB-16")
-def test_refuses_the_course_that_is_full_and_the_student_who_has_enough(courses: Control) -> None:
+def test_refuses_a_full_course_and_an_over_enrolled_student(courses: Control) -> None:
     for number in range(COURSES_PER_STUDENT_MAX + 1):
         courses.execute(define_course, DefineCourse(f"c{number}", 1))
     courses.execute(register_student, RegisterStudent("ann"))
@@ -116,7 +116,7 @@ def prepare(connect: Connect, courses: int, capacity: int, students: int) -> Non
 
 
 @pytest.mark.req("CB-16")
-def test_fills_a_course_exactly_by_16_racing_students(connect: Connect) -> None:
+def test_16_racing_students_fill_a_course_exactly(connect: Connect) -> None:
     prepare(connect, courses=1, capacity=5, students=16)
     work = [(subscribe_student, SubscribeStudent("c0", f"s{n}")) for n in range(16)]
 
@@ -127,12 +127,12 @@ def test_fills_a_course_exactly_by_16_racing_students(connect: Connect) -> None:
 
 def subscribe_in_a_process(address: Address, commands: Sequence[Struct]) -> list[str]:
     with closing(address.open(app.SCHEMA)) as store, control_of(store, app.FOLDS) as control:
-        answers = [insist(control, subscribe_student, command) for command in commands]
+        answers = [send_until_decided(control, subscribe_student, command) for command in commands]
         return [answer if isinstance(answer, str) else "done" for answer in answers]
 
 
 @pytest.mark.req("CB-16")
-def test_holds_both_limits_when_processes_race(
+def test_both_limits_hold_when_processes_race(
     address: Address | None, connect: Connect, processes: ProcessPoolExecutor
 ) -> None:
     prepare(connect, courses=5, capacity=3, students=4)
@@ -149,8 +149,8 @@ def test_holds_both_limits_when_processes_race(
         pairs = subscriptions(store)
     taken = Counter(course for course, _ in pairs)
     attended = Counter(student for _, student in pairs)
-    # Nobody ever leaves, so whatever made a refusal true is still true at the end: then no
-    # further subscription is possible, and none is missing.
+    # No student ever leaves, so the reason of a refusal still holds at the end: then no further
+    # subscription is possible, and none is missing.
     truths = {
         "done": lambda course, student: (course, student) in pairs,
         "course_full": lambda course, student: taken[course] == 3,
@@ -167,6 +167,6 @@ def test_holds_both_limits_when_processes_race(
 
 
 def subscriptions(store: Store) -> list[tuple[str, str]]:
-    """Who attends what, as the log says."""
+    """Return which student attends which courses, according to the log."""
     facts = [app.SCHEMA.vocabulary.value(event) for event in store.read(ALL).events]
     return [(f.course_id, f.student_id) for f in facts if isinstance(f, StudentSubscribed)]

@@ -1,4 +1,4 @@
-"""The publication example on every engine: what it says at each step."""
+"""The publication example on every engine: its output at each step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SAID = [
 
 
 @pytest.mark.req("PB-11")
-def test_walks_through_both_recipes_and_everybody_who_is_late(
+def test_walks_through_both_recipes_and_every_late_writer(
     address: Address | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A, B, expired holder, stolen lease, older generation, rollback."""

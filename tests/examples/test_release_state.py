@@ -1,4 +1,4 @@
-"""The example of release state on every engine: the walk, both directions, and what goes wrong."""
+"""The release state example on every engine: the walk, both directions, and failures."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_records_nothing_of_an_effect_that_did_not_happen(control: Control) -> N
 
 
 class Overtaken(Control):
-    """A control before whose next command somebody else's is decided."""
+    """A control in which another command is decided before its next one."""
 
     faster: TransitionRelease | None = None
 
@@ -163,7 +163,7 @@ def test_recovers_an_effect_whose_state_lost_the_race(control: Control) -> None:
 
 
 @pytest.mark.req("RS-19")
-def test_leaves_pin_and_confidence_alone_where_the_world_disagrees(control: Control) -> None:
+def test_does_not_change_pin_and_confidence_when_the_world_disagrees(control: Control) -> None:
     target = FakeTarget()
     app.register(control)
     command = promotion(control, app.SCOPE, "web.2", app.DIGESTS["web.2"], "c1")
@@ -175,7 +175,7 @@ def test_leaves_pin_and_confidence_alone_where_the_world_disagrees(control: Cont
 
     first, second = Reconciler(worker).run_once(), Reconciler(worker).run_once()
 
-    assert (first.appended, second.appended) == (2, 0), "evidence that is kept, and a refusal"
+    assert (first.appended, second.appended) == (2, 0), "stored evidence, and a refusal"
     assert actual(control, app.SCOPE) == before
     last = history.list_scope_events(control.store, app.SCOPE, limit=99)[-1]
     assert last.type == "ReconciliationRefused"

@@ -38,9 +38,9 @@ from tests.examples.racing import (
     Connect,
     connector,
     control_of,
-    insist,
     race_processes,
     race_threads,
+    send_until_decided,
 )
 from tidegate.control.runtime import Control
 from tidegate.errors import BoundaryMoved
@@ -65,14 +65,14 @@ def shop(connect: Connect) -> Iterator[Control]:
 
 
 def boundary_of(control: Control, item: Slice, command: Struct) -> Boundary:
-    """What a decision on this command would depend on now."""
+    """Return what a decision on this command would depend on now."""
     query = VOCABULARY.query(item, command)
     page = control.store.read(query, guard=VOCABULARY.guard(item, query))
     return demand_boundary(page, query)
 
 
 def lands(control: Control, boundary: Boundary, fact: Struct) -> bool:
-    """Whether a decision made on this boundary can still be committed."""
+    """Return whether a decision made on this boundary can still be committed."""
     commit = Commit(control.clock(), facts=(VOCABULARY.fact(fact),), boundaries=(boundary,))
     (result,) = control.store.commit(commit)
     assert isinstance(result, Receipt | BoundaryMoved)
@@ -110,7 +110,7 @@ def test_walks_a_second_time_and_changes_nothing(
     assert shop.store.read(ALL).events == events
 
 
-def test_rebuilds_at_its_start_what_a_new_fold_makes_otherwise(
+def test_rebuilds_at_its_start_the_rows_of_a_changed_fold(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path / 'shop.db'}"
@@ -165,7 +165,7 @@ def test_an_order_ends_as_placed_placed_already_or_not_available(shop: Control) 
 
 
 @pytest.mark.req("CB-11", "CB-21")
-def test_a_resync_of_a_product_conflicts_an_order_and_another_order_of_it_never_does(
+def test_an_order_conflicts_with_a_resync_of_its_product_and_not_with_other_orders(
     shop: Control,
 ) -> None:
     shop.execute(sync_product, SyncProduct("prod-1", True))
@@ -183,7 +183,7 @@ def test_a_resync_of_a_product_conflicts_an_order_and_another_order_of_it_never_
 
 
 @pytest.mark.req("CB-12", "CB-23")
-def test_a_new_name_commits_beside_a_new_price_and_conflicts_with_another_name(
+def test_a_new_name_conflicts_with_another_name_and_not_with_a_new_price(
     shop: Control,
 ) -> None:
     shop.execute(add_product, AddProduct("prod-1", "Lamp", "", 100))
@@ -252,7 +252,7 @@ def test_orders_of_different_customers_never_conflict(shop: Control) -> None:
 
 def order_in_a_process(address: Address, commands: Sequence[Struct]) -> list[str]:
     with closing(address.open(app.SCHEMA)) as store, control_of(store, app.FOLDS) as control:
-        answers = [insist(control, order_product, command) for command in commands]
+        answers = [send_until_decided(control, order_product, command) for command in commands]
         return [answer if isinstance(answer, str) else "done" for answer in answers]
 
 

@@ -34,7 +34,7 @@ ONE_STORE = {"engines": None, "reason": "the store is not part of a message"}
 
 
 class ReceiverProcess:
-    """A receiver that runs, and what it printed."""
+    """A running receiver, and its output."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
@@ -110,7 +110,7 @@ def test_a_halted_rollout_is_verified_by_a_stock_library(
         notified.fleet.fail("web-01")
         notified.clock.now = system_clock()
 
-        notified.tell()
+        notified.run_round()
 
         queue = notified.installation.subscriptions.queue
         ours, other = queue("ops"), queue("stranger")
@@ -132,7 +132,7 @@ def test_a_rotated_secret_is_verified_before_and_after_the_receiver_has_it(
 
 
 @pytest.mark.req("RS-9", **ONE_STORE)
-def test_an_effect_happens_once_per_id_and_its_state_can_be_asked(
+def test_an_effect_happens_once_per_id_and_its_state_can_be_queried(
     receiver: ReceiverProcess,
 ) -> None:
     target = receiver.target(SECRET)

@@ -1,1 +1,1 @@
-"""Whole paths through kernel, folds and control, ended by a replay that must agree."""
+"""Whole workflows through kernel, folds and control; at the end replay must agree."""

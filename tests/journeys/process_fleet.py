@@ -1,7 +1,7 @@
-"""Everything as processes: ``tidegate serve``, twenty agents on directories of their own, people.
+"""Everything as processes: ``tidegate serve``, twenty agents with their own directories, people.
 
 Agents are forked from one process that has imported the agent already, because twenty starts of an
-interpreter take longer than the story; one that comes back after a kill is ``tidegate agent``.
+interpreter take longer than the story. An agent that restarts after a kill is ``tidegate agent``.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ command = ["/bin/grep", "-q", "good", "{place}/site/current/app.txt"]
 interval_seconds = 1
 """
 
-# What no transcript holds, and what differs between two runs.
+# What no transcript contains, and what differs between two runs.
 _SECRETS: Final = (
     (re.compile(r"\bt[eg]_[\w-]+"), "<token>"),
     (re.compile(r"\b[0-9a-f]{4}(-[0-9a-f]{4}){3}\b"), "<code>"),
@@ -81,20 +81,20 @@ _VARYING: Final = (
     (re.compile(r"user_[a-z0-9]+"), "<user>"),
     (re.compile(r" at \d+\]"), " at <position>]"),
     (re.compile(r"up to \d+"), "up to <position>"),
-    (re.compile(r"[ \t]{2,}"), "  "),  # columns are as wide as what stands in them
+    (re.compile(r"[ \t]{2,}"), "  "),  # columns are as wide as their contents
 )
 
 
 def until(condition: Callable[[], Any], what: str) -> None:
-    """Wait for it; a failure says what did not come."""
+    """Wait for a condition; a failure names what did not happen."""
     deadline = time.monotonic() + SECONDS_MAX
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: did not come"
+        assert time.monotonic() < deadline, f"{what}: did not happen"
         time.sleep(0.05)
 
 
 class ServerProcess:
-    """``tidegate serve`` on one log; it may be killed, and comes back on the same port."""
+    """``tidegate serve`` on one log. It may be killed, and restarts on the same port."""
 
     def __init__(self, tmp: Path, store: str, *options: str) -> None:
         self._options = options
@@ -135,7 +135,7 @@ class ServerProcess:
         self._process.wait()
 
     def stop(self) -> int:
-        """In good order; the exit code."""
+        """Stop it in order, and return the exit code."""
         assert self._process is not None
         self._process.terminate()
         return self._process.wait(SECONDS_MAX)
@@ -160,7 +160,7 @@ class WorkerProcess:
 
 
 def _work(place: str) -> None:
-    """An agent, in a process that was forked for it."""
+    """Run an agent in a process that was forked for it."""
     said = os.open(f"{place}/log", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     os.dup2(said, 1)
     os.dup2(said, 2)
@@ -186,7 +186,7 @@ class AgentHost:
         self._process: subprocess.Popen[bytes] | None = None
 
     def accept(self, pattern: str) -> None:
-        """From its start on, the probe passes only content that matches this."""
+        """Let the probe pass only content that matches this, from the next start on."""
         probe = PROBES.format(place=self._place).replace('"-q", "good"', f'"-qE", "{pattern}"')
         (self._place / "probes.toml").write_text(probe)
 
@@ -198,13 +198,13 @@ class AgentHost:
         self._forked.start()
 
     def come_back(self) -> None:
-        """As a supervisor starts it: by its command."""
+        """Start it by its command, as a supervisor does."""
         words = [*PROGRAM, "agent", "--config", str(self._place / "agent.toml")]
         with (self._place / "log").open("ab") as log:
             self._process = subprocess.Popen(words, stdout=log, stderr=log)
 
     def kill(self) -> None:
-        """As the power would."""
+        """Kill it without warning, as a power failure would."""
         if self._forked is not None:
             self._forked.kill()
             self._forked.join()
@@ -214,7 +214,7 @@ class AgentHost:
 
     @property
     def text(self) -> str:
-        """What the content that runs says."""
+        """Return the text of the content that runs."""
         try:
             return (self._place / "site" / "current" / "app.txt").read_text().strip()
         except FileNotFoundError:
@@ -226,7 +226,7 @@ class AgentHost:
 
 
 class Transcript:
-    """What was typed and said, for people to read; without ids and times for comparing."""
+    """Commands and their output, for people to read; without ids and times for comparing."""
 
     def __init__(self, place: Path) -> None:
         self._place = str(place)
@@ -255,7 +255,7 @@ def _without(text: str, masks: tuple[tuple[re.Pattern[str], str], ...]) -> str:
 
 
 class Person:
-    """Somebody with a shell; what they do stands in the transcript."""
+    """A person with a shell, whose commands are recorded in the transcript."""
 
     def __init__(self, tmp: Path, name: str, url: str, transcript: Transcript) -> None:
         self.name = name
@@ -264,14 +264,14 @@ class Person:
         self._url = url
 
     def does(self, *words: str, stdin: str = "", code: int = 0) -> Ran:
-        """Run a command; anything but the exit code that is expected is a failure."""
+        """Run a command, and fail on any exit code but the expected one."""
         ran = self._shell.run(*words, stdin=stdin)
         assert ran.code == code, (words, ran)
         self._transcript.ran(self.name, words, ran)
         return ran
 
     def waits(self, *words: str, code: int = 0) -> None:
-        """Run a command that draws what it sees until the end; only how it ends is the same."""
+        """Run a command that redraws its output until the end; only its last output is the same."""
         ran = self._shell.run(*words)
         assert ran.code == code, (words, ran)
         self._transcript.ran(self.name, words, Ran(ran.code, "…\n", ran.err))
@@ -281,7 +281,7 @@ class Person:
         self._shell.environ["TIDEGATE_TOKEN"] = self.does(*words, stdin=PASSWORD).out.strip()
 
     def client(self) -> httpx2.Client:
-        """The same person at the API."""
+        """The same person as a client of the API."""
         headers = {"authorization": f"Bearer {self._shell.environ['TIDEGATE_TOKEN']}"}
         return httpx2.Client(base_url=self._url, headers=headers, timeout=SECONDS_MAX)
 
@@ -293,7 +293,7 @@ def policy_file(tmp: Path) -> str:
 
 
 def store_url(request: pytest.FixtureRequest, engine: str, tmp: Path) -> str:
-    """The URL of a fresh log on an engine that survives its process."""
+    """Return the URL of a fresh log on an engine that survives its process."""
     name = f"journey_{uuid4().hex[:16]}"
     match engine:
         case "postgres":
@@ -308,7 +308,7 @@ def store_url(request: pytest.FixtureRequest, engine: str, tmp: Path) -> str:
 
 
 def site(tmp: Path, text: str) -> str:
-    """A directory to push."""
+    """Create a directory to push."""
     place = tmp / "site"
     place.mkdir(exist_ok=True)
     (place / "app.txt").write_text(f"{text}\n")

@@ -1,4 +1,4 @@
-"""A rollout in miniature: hosts report, each settles once, one tally, one last fact.
+"""A rollout in miniature: hosts report, each settles once, with one tally and one final fact.
 
 HostReported ──▶ host machine ──▶ HostSettled ──▶ tally machine ──▶ RolloutSettled + an intent
 """
@@ -144,7 +144,7 @@ class ReportHost(Struct, frozen=True):
 
 
 class SequenceGap(Refused):
-    """The host's last report is missing; send it first."""
+    """The host's previous report is missing; send it first."""
 
     code = "sequence_gap"
 

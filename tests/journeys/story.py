@@ -1,9 +1,9 @@
-"""The roles of the story and what each of them can do: one log, one place for bodies, one clock.
+"""The roles of the story and what each of them can do: one log, one blob store, one clock.
 
 author     writes packages
 approver   reads what others wrote, and approves
 manager    decides which release a channel is pinned to
-tidegate   delivers what is owed, publishes the channel's manifest, mirrors the log
+tidegate   delivers outbox effects, publishes the channel's manifest, mirrors the log
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ TRUSTED = {key_id(KEY.public_key()): KEY.public_key()}
 
 
 class Story:
-    """All that happens happens here; each step takes a second."""
+    """The state of the story; each step takes a second."""
 
     def __init__(self, store: Store, control: Control, clock: ManualClock, home: Path) -> None:
         self.store = store
@@ -80,7 +80,7 @@ class Story:
     # ── packages ──
 
     def draft(self, workspace: str, by: str, task: Task | None = None) -> str:
-        """A new revision of the package; its name."""
+        """Create a new revision of the package, and return its name."""
         place = identity(DEFAULT, PACKAGE, workspace)
         tasks = () if task is None else (task,)
         uid = f"uid-{next(self._numbers)}"
@@ -91,11 +91,11 @@ class Story:
         return place.name
 
     def edit(self, source: str, workspace: str, by: str) -> str:
-        """The next revision of the package, from a published one; its name."""
+        """Create the next revision of the package from a published one, and return its name."""
         return self.draft(workspace, by, Edit(source))
 
     def push(self, name: str, files: Mapping[str, bytes], by: str) -> None:
-        """The bytes first, then the commit that names them."""
+        """Put the bytes first, then commit the reference to them."""
         manifest = FileManifest.of(files)
         for body in (*files.values(), manifest.blob):
             self.blobs.put(body)
@@ -104,7 +104,7 @@ class Story:
     def act(
         self, command: type[RevisionCommand], name: str, by: str, **members: Any
     ) -> CommandOutcome:
-        """A command on a revision at the version where it stands now."""
+        """Run a command on a revision at its current version."""
         (record,) = self.store.get(revision_key(name))
         version = None if record is None else record.version
         return self.tell(command(name=name, by=by, expected_version=version, **members))
@@ -115,11 +115,11 @@ class Story:
         return codec.decode(record.data, Revision)
 
     def manifest(self, name: str) -> FileManifest:
-        """What a revision holds, read from where the bytes lie."""
+        """Read the content of a revision from where the bytes are stored."""
         return FileManifest.parse(self.blobs.get(self.revision(name).content.manifest))
 
     def changes(self, name: str, since: str | None = None) -> tuple[FileDifference, ...]:
-        """What a reviewer looks at."""
+        """List the changes that a reviewer reads."""
         return diff(
             FileManifest(()) if since is None else self.manifest(since), self.manifest(name)
         )
@@ -127,7 +127,7 @@ class Story:
     # ── the channel ──
 
     def pinning(self, name: str) -> dict[str, Any]:
-        """How a release is named to the registry: its id, its content, and on whose word."""
+        """Name a release to the registry: its id, its content, and its authority."""
         revision = self.revision(name)
         release_id = release_id_of(revision.package, revision.number)
         return {
@@ -143,7 +143,7 @@ class Story:
         return self.tell(RegisterRelease(by=by, **self.pinning(name)))
 
     def promote(self, name: str, by: str) -> CommandOutcome:
-        """Pin the channel to a revision, at the version where it stands now."""
+        """Pin the channel to a revision, at the current version."""
         version = self.actual().version
         return self.tell(TransitionRelease(by=by, expected_version=version, **self.pinning(name)))
 
@@ -155,21 +155,21 @@ class Story:
     # ── the manifest ──
 
     def publish(self, by: str) -> ServedState:
-        """Have the channel's manifest made anew, under its lease."""
+        """Publish the channel's manifest again, under its lease."""
         self.clock.advance(timedelta(seconds=1))
         return self.manifests.publish(CHANNEL, by=by).state
 
     def get(self, if_none_match: str | None = None) -> ManifestResponse:
-        """GET of the manifest, as an agent sends it."""
+        """Send a GET of the manifest, as an agent does."""
         return self.manifests.get(CHANNEL, if_none_match)
 
-    # ── what somebody asks later ──
+    # ── questions about the past ──────────────────────────────────────────────────────────────────
 
     def timeline(self, name: str) -> tuple[TimelineStep, ...]:
         return timeline(SCHEMA.vocabulary, self.store.read(history_of(name)).events)
 
     def authoritative_at(self, position: Position) -> ReleaseEvent:
-        """The change of the channel that counted at this position of the log."""
+        """Return the change of the channel that was in force at this position of the log."""
         found = history.list_scope_events(self.store, CHANNEL, limit=PAGE)
         changes = [
             item.value
@@ -181,7 +181,7 @@ class Story:
 
 @contextmanager
 def play_story(address: Address | None, home: Path) -> Iterator[Story]:
-    """A story that begins, on the log at this address or in memory."""
+    """Start a story on the log at this address or in memory."""
     store: Store = MemoryStore(SCHEMA) if address is None else address.open(SCHEMA)
     clock = ManualClock(T0)
     with closing(store), closing(GroupCommit(store)) as writer:

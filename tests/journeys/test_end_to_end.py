@@ -1,8 +1,8 @@
 """The product's story from end to end, through real processes, with kills in the middle of it.
 
-Every engine must come to the same end by the same steps: what people typed, what they were told and
-what the API shows afterwards is one transcript, whatever holds the log. It is kept for each engine
-in `.tools/transcripts`; whichever run ends later is compared with those that ended before it.
+Every engine must reach the same end by the same steps: the commands that people typed, their output
+and what the API shows afterwards are one transcript, on any engine. It is stored for each engine in
+`.tools/transcripts`; a run that ends later is compared with those that ended before it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ProcessFleet:
     # ── the story ──
 
     def open(self) -> None:
-        """The first start, and everybody who works here."""
+        """Start for the first time, and set up all users."""
         self.master.start()
         code = (self.master.data / "setup-code").read_text().strip()
         herself = ("--login", "admin", "--name", "Admin", "--password-stdin", "--team")
@@ -76,7 +76,7 @@ class ProcessFleet:
         self.http = self._stack.enter_context(self.manager.client())
 
     def publish(self, workspace: str, text: str, *start: str) -> None:
-        """Drafted, pushed and proposed by one, read and approved by another."""
+        """Have one person draft, push and propose a revision, and another read and approve it."""
         name = f"web.{workspace}"
         self.author.does("rev", *start, "--workspace", workspace)
         self.author.does("rev", "push", name, site(self.tmp, text))
@@ -84,8 +84,10 @@ class ProcessFleet:
         self.approver.does("rev", "diff", name)
         self.approver.does("rev", "approve", name)
 
-    def moor(self) -> None:
-        """Twenty hosts: the first invited at the shell, the others as a script would do it."""
+    def enroll_hosts(self) -> None:
+        """Enroll twenty hosts: the first one by an invitation at the shell, the others as a script
+        would.
+        """
         first = HOSTS[0]
         labels = ("--label", "app=web", "--label", f"ring={RINGS[first]}")
         tokens = {first: self.manager.does("host", "enroll", first, *labels).out.strip()}
@@ -105,7 +107,7 @@ class ProcessFleet:
         items = self.get("/v1/hosts?limit=500")["items"]
         return [item["host_id"] for item in items if item.get("last_seen_at")]
 
-    # ── what stands ──
+    # ── state ─────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, path: str) -> Any:
         answer = self.http.get(path)
@@ -117,13 +119,14 @@ class ProcessFleet:
         return {item["host_id"]: item["state"] for item in items}
 
     def texts(self) -> dict[str, str]:
-        """What runs on each host's disk."""
+        """Return what runs on each host's disk."""
         return {host_id: vessel.text for host_id, vessel in self.vessels.items()}
 
     def history(self, rollout_id: str) -> list[str]:
-        """What happened to a rollout, host by host: hosts do not wait for each other, and what
-        gates said in between depends on who looked when. A host that was killed may be heard by
-        its heartbeat before its report, so only what it reported itself is told, not its moves.
+        """Describe what happened to a rollout, host by host: hosts do not wait for each other, and
+        the records of gates depend on when they were evaluated. The heartbeat of a host that was
+        killed may arrive before its report, so only its own reports are listed, not its
+        transitions.
         """
         by_host: dict[str, list[str]] = defaultdict(list)
         for item in self.get(f"/v1/rollouts/{rollout_id}/events?limit=500")["items"]:
@@ -133,7 +136,7 @@ class ProcessFleet:
         return [f"  {host or 'all'}: {', '.join(kinds)}" for host, kinds in sorted(by_host.items())]
 
     def end(self) -> None:
-        """Tell how everything stands, as the API shows it."""
+        """Describe the final state, as the API shows it."""
         for rollout_id in (GOOD, BAD):
             found = self.get(f"/v1/rollouts/{rollout_id}")
             self.transcript.tell(
@@ -164,7 +167,7 @@ def fleet(store: str, tmp_path: Path) -> Iterator[ProcessFleet]:
         yield ProcessFleet(tmp_path, store, stack)
 
 
-def test_tells_the_whole_story_and_comes_to_the_same_end_on_every_engine(
+def test_the_whole_story_ends_in_the_same_state_on_every_engine(
     fleet: ProcessFleet, request: pytest.FixtureRequest
 ) -> None:
     here = fleet
@@ -172,7 +175,7 @@ def test_tells_the_whole_story_and_comes_to_the_same_end_on_every_engine(
     here.publish("v1", "good one", "create", "web")
     carried = ("--package", "default/web", "--hosts", "app=web")
     here.manager.does("channel", "create", CHANNEL, *carried, "--policy", policy_file(here.tmp))
-    here.moor()
+    here.enroll_hosts()
 
     here.manager.does("channel", "promote", CHANNEL, "web.1")
     struck = EARLY[0]
@@ -205,7 +208,7 @@ def test_tells_the_whole_story_and_comes_to_the_same_end_on_every_engine(
 
 
 def keep(engine: str, transcript: Transcript) -> None:
-    """Keep it for people; in this run's directory, compare it with those of other engines."""
+    """Store the transcript for people, and compare it with those of other engines of this run."""
     ARTEFACTS.mkdir(parents=True, exist_ok=True)
     (ARTEFACTS / f"{engine}.txt").write_text(transcript.text)
     told = Path(os.environ[RUN_VARIABLE]) / "transcripts"

@@ -21,7 +21,7 @@ pure = {"engines": None, "reason": "how a server starts; the rebuild itself is p
 
 
 @pytest.mark.req("RO-20", **pure)
-def test_makes_the_records_of_hosts_again_before_it_serves(tmp_path: Path) -> None:
+def test_rebuilds_the_records_of_hosts_before_it_serves(tmp_path: Path) -> None:
     with closing(SqliteStore(str(tmp_path / "tidegate.db"), SCHEMA)) as store:
         fleet = play_journey(InProcessFleet(store))
         before = rows(store, HOST_RECORDS.name)
@@ -36,4 +36,4 @@ def test_makes_the_records_of_hosts_again_before_it_serves(tmp_path: Path) -> No
         assert deliveries.refill() == 1
         (queued,) = server.store.range(DISPATCH_QUEUE.name, limit=2)
         assert codec.decode(queued.data, QueuedDispatch).rollout_id == CORE_NEXT
-        assert deliveries.poll("c1") is None, "its edge was shut again after the order was reserved"
+        assert deliveries.poll("c1") is None, "its edge closed again after the order was reserved"

@@ -1,4 +1,4 @@
-"""Going back as people do it: at a shell, against a real server, with the agent as a process."""
+"""Rollbacks as people do them: at a shell, against a real server, with the agent as a process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WHY = ("--reason", "checkout is down")
 
 
 class Story:
-    """One host, its agent, and two people: a release manager and somebody on call."""
+    """One host, its agent, and two people: a release manager and an on-call engineer."""
 
     def __init__(self, tmp: Path, stack: ExitStack, *texts: str, **policy: Any) -> None:
         self.server = FleetServer(tmp, *texts, **policy)
@@ -42,12 +42,12 @@ class Story:
         self.server.reaches(rollout_id, HOST, HostState.CONVERGED)
 
     def fail(self, release_id: str) -> None:
-        """Its probe fails, and the host goes back by itself."""
+        """Fail the probe, so that the host rolls back by itself."""
         rollout_id = self.server.promote(release_id)
         self.server.reaches(rollout_id, HOST, HostState.REVERTED)
 
     def soak_for_an_hour(self) -> None:
-        """From now on, releases soak for an hour on this channel."""
+        """Edit the channel so that releases soak for an hour."""
         url = f"/v1/channels/{CHANNEL}"
         seen = self.server.manager.get(url)
         body = {"policy": {"waves": [{"name": "all", "soak_seconds": 3_600}], "on_failure": "halt"}}
@@ -73,7 +73,7 @@ def tell(tmp_path: Path) -> Iterator[Callable[..., Story]]:
         yield lambda *texts, **policy: Story(tmp_path, stack, *texts, **policy)
 
 
-def test_two_bad_releases_in_a_row_then_back_twice(tell: Callable[..., Story]) -> None:
+def test_rolls_back_twice_after_two_bad_releases_in_a_row(tell: Callable[..., Story]) -> None:
     story = tell("good one", "good two", "broken three", "broken four")
     story.succeed("web.1")
     story.succeed("web.2")
@@ -100,8 +100,8 @@ def test_two_bad_releases_in_a_row_then_back_twice(tell: Callable[..., Story]) -
     assert story.server.installation.health.differences() == []
 
 
-def test_back_during_a_freeze_waits_and_now_does_not(tell: Callable[..., Story]) -> None:
-    """web.2 soaks for an hour when it is found bad. The agent polls while it soaks."""
+def test_a_rollback_during_a_freeze_waits_unless_it_is_now(tell: Callable[..., Story]) -> None:
+    """web.2 soaks for an hour when it is found to be bad. The agent polls while it soaks."""
     story = tell("good one", "good two")
     story.succeed("web.1")
     story.soak_for_an_hour()

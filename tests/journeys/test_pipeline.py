@@ -1,9 +1,9 @@
 """From dev to prod with real processes: prod's canary never gets a release that is bad on dev.
 
 A server, a worker and an agent on each host are processes. People work at their shells. Each way in
-which a release may not have succeeded on dev is met in turn, on one pair of channels; going back
-and the protected channel have one host of their own. The log has the last word: the orders in it
-are those of releases that had succeeded on dev, and the one that a person overrode.
+which a release may not have succeeded on dev is tested in turn, on one pair of channels; rollbacks
+and the protected channel have one host of their own. At the end the log is checked: it has orders
+only for releases that had succeeded on dev, and for the one that a person overrode.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ class Pipeline:
             before = name
 
     def join(self, host_id: str, *, accepts: str = "good") -> None:
-        """A host comes to the channel that its name begins with."""
+        """Enroll a host in the channel that its name begins with."""
         channel = host_id.partition("-")[0]
         body = {"host_id": host_id, "labels": {"env": channel}}
         token = self.post("/v1/hosts/enroll", body)["token"]
@@ -124,13 +124,13 @@ class Pipeline:
         items = self.get("/v1/hosts?limit=100")["items"]
         return [item["host_id"] for item in items if item.get("last_seen_at")]
 
-    # ── what people do ──
+    # ── what people do ────────────────────────────────────────────────────────────────────────────
 
     def run(self, who: str, *words: str, code: int = 0) -> Ran:
         return self._people[who].does(*words, code=code)
 
     def promote(self, channel: str, release: str, *words: str, code: int = 0) -> str:
-        """The rollout that it opens."""
+        """Promote a release, and return the rollout."""
         self.run("ann", "channel", "promote", channel, release, *words, code=code)
         return f"{channel}@{release}"
 
@@ -138,13 +138,13 @@ class Pipeline:
         self.run("ann", "rollout", "abort", rollout_id, *WHY)
 
     def freeze(self, channel: str) -> str:
-        """The freeze that starts."""
+        """Freeze a channel, and return the freeze."""
         words = ("freeze", "create", "--channel", channel, *WHY, "-o", "json")
         freeze_id: str = self.run("ann", *words).json()["freeze_id"]
         return freeze_id
 
     def held(self, rollout_id: str, *parts: str) -> None:
-        """Wait until explain says this of an edge that is shut."""
+        """Wait until explain reports this about a closed edge."""
 
         def sentence() -> str:
             gates = self.get(f"/v1/rollouts/{rollout_id}/explain")["verdicts"]
@@ -161,7 +161,7 @@ class Pipeline:
         self.succeeds(rollout_id)
         return rollout_id
 
-    # ── what is so ──
+    # ── state ─────────────────────────────────────────────────────────────────────────────────────
 
     def get(self, path: str) -> Any:
         answer = self.http.get(path)
@@ -211,7 +211,7 @@ def pipeline(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Pipelin
 
 
 @pytest.mark.req("OP-2", engines=None, reason="real processes; its own parameters are engines")
-def test_nothing_that_is_bad_on_dev_reaches_prod_and_people_go_back(pipeline: Pipeline) -> None:
+def test_no_bad_release_of_dev_reaches_prod_and_people_roll_back(pipeline: Pipeline) -> None:
     what_succeeded_on_dev_reaches_prod(pipeline)
     what_failed_on_dev_is_held_and_stays_so_when_it_is_aborted_there(pipeline)
     what_was_aborted_or_replaced_on_dev_is_held(pipeline)
@@ -282,7 +282,7 @@ def what_never_ran_on_dev_is_held_until_a_person_overrides_it(here: Pipeline) ->
 
 
 def what_is_quarantined_on_dev_is_held(here: Pipeline) -> None:
-    """web.5 succeeded on dev. The host that was skipped got it later, and failed with it."""
+    """web.5 succeeded on dev. The host that was skipped gets it later, and fails with it."""
     here.reaches("dev@web.5", "dev-2", "Reverted")
     assert here.outcome("dev@web.5") == "succeeded"
     held = here.promote("prod", "web.5")
@@ -360,7 +360,9 @@ def a_protected_channel_takes_two_people_and_break_glass_a_review(here: Pipeline
 
 
 def the_log_agrees(here: Pipeline) -> None:
-    """Every order on prod is for a release that had succeeded on dev, or that Olga overrode."""
+    """Check that every order on prod is for a release that had succeeded on dev, or that Olga
+    overrode.
+    """
     good, passed, ordered = set[str](), set[str](), set[tuple[str, str]]()
     kinds = ("RolloutConcluded", "GateOverridden", "DispatchReserved")
     for event in here.export(*kinds):

@@ -42,7 +42,7 @@ PROCESSES = 2
 
 
 def report_all(store: Store, hosts: list[str], writers: int) -> Counter[str]:
-    """Every host reports twice, and everything it says it says twice; what became of each."""
+    """Send two reports of every host, each of them twice, and return the results."""
 
     def of_one_host(lanes: Lanes, host: str) -> Counter[str]:
         answers: Counter[str] = Counter()
@@ -79,7 +79,7 @@ def test_counts_200_hosts_once_each_from_32_writers_in_2_processes(address: Addr
         control = Control(store, FOLDS, writer.submit)
         control.execute(start_rollout, StartRollout(ROLLOUT, HOST_COUNT))
 
-        if address is None:  # memory lives in one process: two sets of lanes stand for two
+        if address is None:  # memory lives in one process, so two sets of lanes stand for two
             with ThreadPoolExecutor(PROCESSES) as pool:
                 answers = list(pool.map(lambda share: report_all(store, share, 16), shares))
         else:

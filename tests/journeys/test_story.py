@@ -1,4 +1,4 @@
-"""From a draft to deploy authority and back: the story of the product, as far as it is built."""
+"""From a draft to deploy authority and back: the story of the product so far."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def address(request: pytest.FixtureRequest, engine: str, tmp_path: Path) -> Addr
 
 @pytest.fixture
 def story(address: Address | None, tmp_path: Path) -> Iterator[Story]:
-    """It ends as all do: replay agrees with every row, the mirror with the log."""
+    """A story at whose end replay must agree with every row, and the mirror with the log."""
     with play_story(address, tmp_path) as story:
         story.tell(CreateRepository(name=DEFAULT, by=MANAGER))
         yield story
@@ -76,7 +76,7 @@ def story(address: Address | None, tmp_path: Path) -> Iterator[Story]:
 
 
 def reviewed(story: Story, name: str) -> None:
-    """The author proposes, somebody else approves the content that was looked at."""
+    """Have the author propose, and another person approve the content that they read."""
     story.act(ProposeRevision, name, AUTHOR)
     story.act(ApproveRevision, name, APPROVER, digest=story.manifest(name).digest)
 
@@ -95,11 +95,11 @@ def second_release(story: Story, first: str) -> str:
     return name
 
 
-# ── the whole of it ───────────────────────────────────────────────────────────────────────────────
+# ── the whole story ───────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.req("LC-4", "LC-18", "RS-1", "RS-9", "PB-1")
-def test_tells_the_story_from_draft_to_rollback(story: Story) -> None:
+def test_the_story_from_draft_to_rollback(story: Story) -> None:
     first = an_author_drafts_and_somebody_else_approves(story)
     place = the_release_manager_opens_the_channel(story, first)
     second, promoted = a_second_revision_is_promoted(story, first, place)
@@ -136,7 +136,7 @@ def an_author_drafts_and_somebody_else_approves(story: Story) -> str:
 
 
 def the_release_manager_opens_the_channel(story: Story, first: str) -> str:
-    """… and the receiver hears of it; where it listens."""
+    """… and the receiver, where there is one, gets the event."""
     opened = story.register(first, MANAGER)
 
     assert story.actual().pinned_release_id == "web.1"
@@ -151,7 +151,7 @@ def the_release_manager_opens_the_channel(story: Story, first: str) -> str:
 def a_second_revision_is_promoted(
     story: Story, first: str, place: str
 ) -> tuple[str, CommandOutcome]:
-    """… while the receiver is down: the promotion stands, and the receiver hears of it later."""
+    """… while the receiver is down: the promotion counts, and the receiver gets the event later."""
     second = second_release(story, first)
     (change,) = story.changes(second, since=first)
     assert (change.path, change.what) == ("conf/site.toml", FileChangeKind.CHANGED)
@@ -253,7 +253,9 @@ def every_question_has_one_answer(
 
 
 def is_one_commit(story: Story, outcome: CommandOutcome) -> bool:
-    """Whether the channel's row, its last event and the intent came with this change alone."""
+    """Return whether the channel's row, its last event and the intent were written with this change
+    alone.
+    """
     assert outcome.receipt is not None
     positions = range(outcome.receipt.first, outcome.receipt.last + 1)
     actual = history.find_actual(story.store, CHANNEL)
@@ -265,7 +267,7 @@ def is_one_commit(story: Story, outcome: CommandOutcome) -> bool:
 
 
 def deliver(story: Story, place: str) -> tuple[TargetDone | TargetFailed, ...]:
-    """One round of the outbox worker."""
+    """Run one round of the outbox worker."""
     story.clock.advance(timedelta(seconds=1))
     targets = {NOTIFY: webhook(place, clock=story.clock)}
     worker = OutboxSender(story.control, targets, jitter=lambda: 0.5)
@@ -273,7 +275,7 @@ def deliver(story: Story, place: str) -> tuple[TargetDone | TargetFailed, ...]:
 
 
 def owed(story: Story) -> dict[str, OutboxDocument]:
-    """What is owed or was done, by release."""
+    """Return the pending and the completed effects, by release."""
     found = OutboxReader(story.store).list_of_scope(CHANNEL, limit=PAGE)
     return {str(document.requested_state.release_id): document for document in found}
 
@@ -291,7 +293,7 @@ def test_deletes_a_release_once_no_scope_is_pinned_to_it(story: Story) -> None:
     story.register(first, MANAGER)
     second = second_release(story, first)
     story.act(ProposeDeletion, second, MANAGER)
-    story.act(DeleteRevision, second, APPROVER)  # nobody pinned it
+    story.act(DeleteRevision, second, APPROVER)  # not pinned
     third = story.edit(first, "v3", AUTHOR)
     story.push(third, WORSE, AUTHOR)
     reviewed(story, third)
@@ -302,7 +304,7 @@ def test_deletes_a_release_once_no_scope_is_pinned_to_it(story: Story) -> None:
         story.act(ProposeDeletion, third, MANAGER)
     story.promote(first, MANAGER)
     story.act(ProposeDeletion, third, MANAGER)
-    story.promote(third, MANAGER)  # a proposal takes nothing away
+    story.promote(third, MANAGER)  # a proposal removes nothing
     with pytest.raises(StillPinned):
         story.act(DeleteRevision, third, APPROVER)
     story.promote(first, MANAGER)
@@ -311,8 +313,8 @@ def test_deletes_a_release_once_no_scope_is_pinned_to_it(story: Story) -> None:
     assert (pins(story, "web.1"), pins(story, "web.3")) == (1, 0)
 
 
-def test_does_not_even_begin_to_delete_what_is_pinned(story: Story) -> None:
-    """A deletion that waits for finalizers would leave nothing but to finish it."""
+def test_does_not_begin_to_delete_a_pinned_release(story: Story) -> None:
+    """A deletion that waits for finalizers would leave no choice but to complete it."""
     first = first_release(story)
     story.act(UpdateRevision, first, AUTHOR, finalizers=("audit",))
     story.act(ProposeDeletion, first, MANAGER)
@@ -325,7 +327,9 @@ def test_does_not_even_begin_to_delete_what_is_pinned(story: Story) -> None:
 
 
 def test_pins_one_release_in_many_scopes_at_once(story: Story) -> None:
-    """Pins are counted beside the release, so no scope must decide again for another's sake."""
+    """Pins are counted apart from the release, so no scope must decide again because of another
+    one.
+    """
     asked = story.pinning(first_release(story))
     commands = [
         RegisterRelease(
@@ -342,5 +346,5 @@ def test_pins_one_release_in_many_scopes_at_once(story: Story) -> None:
 
 
 def execute(story: Story, command: RegisterRelease) -> None:
-    """Without the story's clock, which is one person's."""
+    """Execute without the story's clock, which belongs to one person."""
     story.control.execute(SLICE_OF[RegisterRelease], command)

@@ -1,1 +1,1 @@
-"""Running an installation: processes as operators start them, and what they leave behind."""
+"""Running an installation: processes as operators start them, and the state they leave."""

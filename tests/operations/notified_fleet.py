@@ -1,4 +1,4 @@
-"""A served fleet whose events go to receivers, with the notifier and the sender worked by hand."""
+"""A served fleet whose events go to receivers; a test runs the notifier and the sender by hand."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OPERATOR = Caller(
 
 
 class NotifiedFleet:
-    """A fleet, a receiver, and the process that tells the receiver."""
+    """A fleet, a receiver, and the process that notifies the receiver."""
 
     def __init__(self, fleet: ServedFleet, receiver: Receiver) -> None:
         self.fleet = fleet
@@ -63,28 +63,32 @@ class NotifiedFleet:
     def url(self, name: str) -> str:
         return f"http://{self.receiver.place}/{name}"
 
-    def tell(self) -> int:
-        """One round: queue what happened, send what is due; how many messages were tried."""
+    def run_round(self) -> int:
+        """Run one round: queue what happened, send what is due. Return how many messages were
+        tried.
+        """
         assert self.leader.lead()
         while self.notifier.round():
             pass
         return self.sender.work()
 
-    def tell_until(self, holds: Callable[[], object], *, hours: float = 80) -> None:
-        """Rounds until something holds, as far apart as the queues wait, by the worker's clock."""
+    def run_until(self, holds: Callable[[], object], *, hours: float = 80) -> None:
+        """Run rounds until a condition holds, as far apart as the queues wait, by the worker's
+        clock.
+        """
         ends = self.clock() + timedelta(hours=hours)
         while True:
-            self.tell()
+            self.run_round()
             if holds():
                 return
-            assert self.clock() < ends, "it never came to that"
+            assert self.clock() < ends, "the condition was never met"
             waits = [row.next_attempt_at for row in self.installation.subscriptions.queues()]
             due = [at for at in waits if at is not None]
             soon = self.clock() + timedelta(seconds=1)
             self.clock.now = max(soon, min(due, default=soon))
 
     def received(self, name: str = "ops") -> list[dict[str, Any]]:
-        """The events that the receiver got, in order."""
+        """Return the events that the receiver got, in order."""
         found = [body for path, _, body in self.receiver.requests if path == f"/{name}"]
         return [json.loads(body)["data"] for body in found]
 

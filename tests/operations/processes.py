@@ -1,4 +1,4 @@
-"""``python -m tidegate …`` as processes, on data directories that were prepared for them."""
+"""``python -m tidegate …`` as processes, on data directories prepared for them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RATES = [word for name in LIMITS for word in (f"--{name}-per-second", "100000")]
 
 
 def prepared(data: Path) -> str:
-    """An installation of one person, set up; a token that may do everything."""
+    """Set up an installation of one person, and return a token with every permission."""
     installation = open_installation(Settings(data=str(data)))
     try:
         command = SetUp(user_id=ADMIN, alone=True)
@@ -51,7 +51,7 @@ def opened(data: Path) -> Iterator[Installation]:
 
 
 def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
-    """A command that comes to its end by itself."""
+    """Run a command that ends by itself."""
     return subprocess.run(
         [*PROGRAM, *words],
         capture_output=True,
@@ -63,7 +63,7 @@ def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 
 class Process:
-    """A command that runs until it is told to stop."""
+    """A command that runs until it is stopped."""
 
     def __init__(self, words: list[str], output: Path) -> None:
         self.output = output
@@ -74,7 +74,7 @@ class Process:
         return self.output.read_text()
 
     def says(self, pattern: str) -> re.Match[str]:
-        """Wait for it to say something."""
+        """Wait until it prints something."""
         deadline = time.monotonic() + SECONDS_MAX
         while time.monotonic() < deadline:
             if found := re.search(pattern, self.said()):
@@ -139,7 +139,7 @@ def served(data: Path, token: str, *flags: str) -> Iterator[Server]:
 
 
 class Load:
-    """Clients that create repositories one after the other, and remember what was acknowledged."""
+    """Clients that create repositories one after the other, and keep what was acknowledged."""
 
     def __init__(self, server: Server, clients: int = 4) -> None:
         self.acknowledged: list[str] = []
@@ -158,7 +158,7 @@ class Load:
             thread.join()
 
     def reach(self, count: int) -> None:
-        """Wait until so many were acknowledged."""
+        """Wait until this many were acknowledged."""
         deadline = time.monotonic() + SECONDS_MAX
         while len(self.acknowledged) < count:
             assert time.monotonic() < deadline, self._server.said()
@@ -172,7 +172,7 @@ class Load:
                 try:
                     answer = http.post("/v1/repositories", json={"name": name})
                 except httpx2.TransportError:
-                    return  # it is gone; what it did not answer may or may not be there
+                    return  # it has ended; what it did not answer may or may not be stored
                 if answer.status_code == 201:
                     self.acknowledged.append(name)
                 else:

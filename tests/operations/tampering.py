@@ -1,4 +1,4 @@
-"""Change rows behind the log's back."""
+"""Change rows without writing to the log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import apsw
 
 
 def tamper(data: Path, statement: str) -> int:
-    """Do something to the database by hand; how many rows it changed."""
+    """Change the database by hand. Return how many rows that changed."""
     with closing(apsw.Connection(str(data / "tidegate.db"))) as connection:
         connection.execute(statement)
         return connection.changes()

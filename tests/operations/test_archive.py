@@ -1,4 +1,6 @@
-"""``archive verify`` finds what was changed behind the log's back; ``archive rebuild`` mends it."""
+"""``archive verify`` finds changes that did not go through the log; ``archive rebuild`` repairs
+them.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,7 @@ from tidegate.kernel.model import Meta
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """An installation whose log is mirrored, but for its last fact."""
+    """An installation whose log is mirrored, except for its last fact."""
     data = tmp_path / "data"
     prepared(data)
     with opened(data) as installation:
@@ -35,7 +37,7 @@ def archived(verb: str, data: Path, mirror: str = "mirror") -> tuple[int, str]:
 
 
 @pytest.mark.req("RS-12", engines=None, reason="the commands; the archive is tested on each engine")
-def test_finds_what_was_changed_in_the_mirror_and_mends_it(data: Path) -> None:
+def test_finds_changes_in_the_mirror_and_repairs_it(data: Path) -> None:
     """RS-12: "it can be rebuilt from the log"."""
     (segment,) = (data.parent / "mirror" / "segments").iterdir()
     whole = segment.read_bytes()
@@ -61,7 +63,7 @@ def test_finds_what_was_changed_in_the_mirror_and_mends_it(data: Path) -> None:
     assert segment.read_bytes() == whole
 
 
-def test_looks_at_no_archive_where_there_is_none(data: Path) -> None:
+def test_reports_a_missing_archive(data: Path) -> None:
     nowhere = archived("verify", data, "nowhere")
     unset = run("archive", "rebuild", "--data", str(data))
     log_missing = run(
@@ -74,7 +76,7 @@ def test_looks_at_no_archive_where_there_is_none(data: Path) -> None:
     assert log_missing.returncode == 4
 
 
-def test_takes_no_other_logs_mirror_for_its_own(data: Path, tmp_path: Path) -> None:
+def test_refuses_the_mirror_of_another_log(data: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     prepared(other)
 

@@ -1,4 +1,4 @@
-"""Backups of a living server, and what a restore makes of them."""
+"""Backups of a running server, and restores of them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ BODY = b"workers = 4\n"
 
 
 def with_content(data: Path) -> None:
-    """An installation with a draft whose file lies in a blob."""
+    """An installation with a draft whose file is in a blob."""
     prepared(data)
     draft(data, "v1", BODY)
 
@@ -62,7 +62,7 @@ def taken(data: Path, place: Path, previous: Path | None = None) -> BackupLabel:
 
 
 def draft(data: Path, workspace: str, body: bytes) -> None:
-    """A draft whose file lies in a blob."""
+    """Create a draft whose file is in a blob."""
     with opened(data) as installation:
         manifest = store_files(installation.blobs, {"conf/site.toml": body})
         command = CreateRevision(
@@ -85,7 +85,7 @@ def start_later(data: Path) -> Installation:
 
 
 def enroll(installation: Installation, token: str) -> str:
-    """Trade a token for the registration of a new key, and give its public half."""
+    """Exchange a token for the registration of a new key, and return its public part."""
     key = Ed25519PrivateKey.generate()
     public = key.public_key().public_bytes_raw().hex()
     proof = key.sign(enrollment_message(token, public)).hex()
@@ -101,7 +101,7 @@ def test_takes_a_backup_under_load_and_restores_all_of_it_in_a_new_epoch(tmp_pat
         before = list(load.acknowledged)
         done = run("backup", str(place), "--data", str(data))
         assert done.returncode == 0, done.stderr
-        load.reach(len(before) + 10)  # the server went on
+        load.reach(len(before) + 10)  # the server continued
 
     restored = run("restore", str(place), "--data", str(again))
 
@@ -126,13 +126,13 @@ def test_takes_a_backup_under_load_and_restores_all_of_it_in_a_new_epoch(tmp_pat
 
 
 def files_below(place: Path) -> dict[str, os.stat_result]:
-    """The bodies of a backup by their digits."""
+    """List the bodies of a backup by their digits."""
     root = place / "blobs" / "sha256"
     return {path.parent.name + path.name: path.stat() for path in root.rglob("*") if path.is_file()}
 
 
-def test_a_backup_has_the_bodies_that_its_database_names_and_no_other(tmp_path: Path) -> None:
-    """What is put while it is taken is for the next one."""
+def test_a_backup_has_exactly_the_bodies_that_its_database_references(tmp_path: Path) -> None:
+    """A body that is put during the backup belongs to the next one."""
     data, place = tmp_path / "data", tmp_path / "backup"
     with_content(data)
     with opened(data) as installation:
@@ -160,7 +160,7 @@ def test_a_backup_has_the_bodies_that_its_database_names_and_no_other(tmp_path: 
     }
 
 
-def test_a_second_backup_links_what_the_previous_one_has(tmp_path: Path) -> None:
+def test_a_second_backup_links_the_bodies_of_the_previous_one(tmp_path: Path) -> None:
     data, first, second = tmp_path / "data", tmp_path / "b1", tmp_path / "b2"
     with_content(data)
     taken(data, first)
@@ -181,7 +181,7 @@ def test_a_second_backup_links_what_the_previous_one_has(tmp_path: Path) -> None
             assert installation.blobs.get(f"sha256:{sha256(body).hexdigest()}") == body
 
 
-def test_names_no_backup_and_no_backup_of_another_log_as_the_previous_one(tmp_path: Path) -> None:
+def test_refuses_a_missing_or_foreign_previous_backup(tmp_path: Path) -> None:
     data, other = tmp_path / "data", tmp_path / "other"
     with_content(data)
     with_content(other)
@@ -194,7 +194,7 @@ def test_names_no_backup_and_no_backup_of_another_log_as_the_previous_one(tmp_pa
     assert not (tmp_path / "b2").exists()
 
 
-def test_says_which_bodies_were_lost_before_and_backs_up_the_others(tmp_path: Path) -> None:
+def test_reports_lost_bodies_and_backs_up_the_others(tmp_path: Path) -> None:
     data, place = tmp_path / "data", tmp_path / "backup"
     with_content(data)
     draft(data, "v2", b"kept")
@@ -209,7 +209,7 @@ def test_says_which_bodies_were_lost_before_and_backs_up_the_others(tmp_path: Pa
     restore(place, tmp_path / "again", start, system_clock)
 
 
-def test_restores_bodies_and_counts_epochs_on(tmp_path: Path) -> None:
+def test_restores_bodies_and_increments_the_epoch(tmp_path: Path) -> None:
     data, first, second = tmp_path / "data", tmp_path / "b1", tmp_path / "b2"
     with_content(data)
     taken(data, first)
@@ -265,7 +265,7 @@ def test_restores_that_run_at_once_begin_epochs_of_their_own(tmp_path: Path) -> 
     assert len(set(found)) == 3
 
 
-def test_of_two_restores_into_one_directory_the_second_is_refused(tmp_path: Path) -> None:
+def test_refuses_the_second_of_two_restores_into_one_directory(tmp_path: Path) -> None:
     data, place = tmp_path / "data", tmp_path / "backup"
     with_content(data)
     taken(data, place)
@@ -314,7 +314,7 @@ def test_a_restore_ends_api_tokens_sessions_and_enrollment_tokens(tmp_path: Path
         assert installation.accounts.token(token) is not None, "only the restored log changes"
 
 
-def test_a_restore_says_that_agent_keys_of_the_backup_work_again(tmp_path: Path) -> None:
+def test_a_restore_warns_that_agent_keys_of_the_backup_work_again(tmp_path: Path) -> None:
     data, place, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
     prepared(data)
     with opened(data) as installation:
@@ -331,7 +331,7 @@ def test_a_restore_says_that_agent_keys_of_the_backup_work_again(tmp_path: Path)
     assert "tidegate host revoke" in looked.stdout
 
 
-def test_a_restore_revokes_the_keys_of_agents_if_it_is_asked_to(tmp_path: Path) -> None:
+def test_a_restore_revokes_the_keys_of_agents_on_request(tmp_path: Path) -> None:
     data, place, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
     prepared(data)
     with opened(data) as installation:
@@ -354,7 +354,7 @@ def test_a_restore_revokes_the_keys_of_agents_if_it_is_asked_to(tmp_path: Path) 
         assert installation.health.differences() == []
 
 
-def test_puts_nothing_where_something_is(tmp_path: Path) -> None:
+def test_restores_only_into_an_empty_directory(tmp_path: Path) -> None:
     data, place = tmp_path / "data", tmp_path / "backup"
     with_content(data)
     taken(data, place)
@@ -369,7 +369,7 @@ def test_puts_nothing_where_something_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["tidegate.db", "secret", "blob", "backup.json"])
-def test_refuses_a_backup_of_which_a_byte_is_wrong(tmp_path: Path, name: str) -> None:
+def test_refuses_a_backup_with_a_wrong_byte(tmp_path: Path, name: str) -> None:
     data, place, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
     with_content(data)
     taken(data, place)
@@ -387,7 +387,7 @@ def test_refuses_a_backup_of_which_a_byte_is_wrong(tmp_path: Path, name: str) ->
     assert not again.exists(), "it appears as a whole or not at all"
 
 
-def test_says_that_other_engines_have_backups_of_their_own(tmp_path: Path) -> None:
+def test_reports_that_other_engines_have_backups_of_their_own(tmp_path: Path) -> None:
     url = f"postgresql://nobody@127.0.0.1:{free_port()}/none"
 
     ran = run("backup", str(tmp_path / "b"), "--data", str(tmp_path / "d"), "--store", url)

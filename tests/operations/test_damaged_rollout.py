@@ -1,4 +1,4 @@
-"""A rollout whose plan is lost or damaged: the worker goes on with the others, and says so."""
+"""A rollout whose plan is lost or damaged: the worker reports it and continues with the others."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def blob_of(server: Served, rollout_id: str) -> Path:
 
 
 @pytest.mark.parametrize(("content", "code"), [(None, "blob_missing"), (b"{}", "blob_damaged")])
-def test_one_lost_plan_stops_no_other_rollout_and_is_counted_and_told(
+def test_one_lost_plan_stops_no_other_rollout_and_is_counted_and_reported(
     server: Served, content: bytes | None, code: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     fleet = DashboardFleet(server)
@@ -56,7 +56,7 @@ def test_one_lost_plan_stops_no_other_rollout_and_is_counted_and_told(
     assert f'tidegate_dispatch_left_out_total{{code="{code}"}}' in counted
     assert 'rounds_total{loop="orders",outcome="waited"}' not in counted
     lines = [item.message for item in caplog.records if "is skipped" in item.message]
-    assert [line.split(" is")[0] for line in lines] == [lost], "once, however many passes"
+    assert [line.split(" is")[0] for line in lines] == [lost], "once, in any number of passes"
     found = {item.what: item for item in doctor.check_installation(fleet.installation)}
     assert found["rollouts"].verdict is DoctorVerdict.ILL
     assert lost in found["rollouts"].detail
@@ -64,7 +64,7 @@ def test_one_lost_plan_stops_no_other_rollout_and_is_counted_and_told(
     assert why["answer"].startswith(f"the dispatcher leaves the rollout out, {code}: ")
 
 
-def test_finds_rollouts_well_that_can_be_read(server: Served) -> None:
+def test_reports_readable_rollouts_as_healthy(server: Served) -> None:
     fleet = DashboardFleet(server)
     fleet.channel("web-stable")
     fleet.enroll("web-stable", "web-1")

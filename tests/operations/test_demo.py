@@ -18,7 +18,7 @@ from tidegate.domain.rollouts.rows import Rollout, rollout_key
 ROWS_MAX = 1_000
 
 
-def test_plays_the_story_on_a_dashboard_that_one_link_opens(tmp_path: Path) -> None:
+def test_one_link_opens_a_dashboard_with_the_story(tmp_path: Path) -> None:
     data, port = tmp_path / "data", free_port()
     words = ["demo", "--data", str(data), "--port", str(port), "--speed", "600"]
     with started(words, tmp_path / "said") as demo, httpx2.Client(timeout=SECONDS_MAX) as visitor:
@@ -46,7 +46,7 @@ def test_plays_the_story_on_a_dashboard_that_one_link_opens(tmp_path: Path) -> N
         assert len(installation.reads.range(HOSTS, limit=ROWS_MAX)) == 300
         assert len(installation.reads.range(CHANNELS, limit=ROWS_MAX)) == 3
         heard = installation.reads.range(LIVENESS, limit=ROWS_MAX)
-        assert any(row.row.current_closures for row in heard), "hosts say what they run"
+        assert any(row.row.current_closures for row in heard), "hosts report what they run"
         (quarantined,) = installation.reads.range(QUARANTINE, limit=ROWS_MAX)
         assert quarantined.row.channel == "api-stable"
         good = installation.reads.find(rollout_key("api-stable@api.1"), Rollout)
@@ -58,7 +58,7 @@ def test_plays_the_story_on_a_dashboard_that_one_link_opens(tmp_path: Path) -> N
         assert installation.health.differences() == []
 
 
-def test_begins_with_nothing(tmp_path: Path) -> None:
+def test_starts_empty_on_request(tmp_path: Path) -> None:
     (tmp_path / "mine").write_text("kept")
 
     ran = run("demo", "--data", str(tmp_path))

@@ -1,4 +1,4 @@
-"""``tidegate doctor`` and the settings as an operator meets them."""
+"""``tidegate doctor`` and the settings, as an operator uses them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def verdicts(output: str) -> dict[str, str]:
     return {item["what"]: item["verdict"] for item in found}
 
 
-def test_finds_a_new_installation_well(tmp_path: Path) -> None:
+def test_reports_a_new_installation_as_healthy(tmp_path: Path) -> None:
     prepared(tmp_path / "data")
 
     ran = run("doctor", "--data", str(tmp_path / "data"), "--views", "--json")
@@ -38,7 +38,7 @@ def test_finds_a_new_installation_well(tmp_path: Path) -> None:
     assert "ill" not in found.values()
 
 
-def test_says_of_what_is_ill_what_to_do(tmp_path: Path) -> None:
+def test_names_a_remedy_for_each_problem(tmp_path: Path) -> None:
     data = tmp_path / "data"
     prepared(data)
     data.chmod(0o755)
@@ -50,14 +50,14 @@ def test_says_of_what_is_ill_what_to_do(tmp_path: Path) -> None:
     assert f"do: chmod 0700 {data}" in ran.stdout
 
 
-def test_finds_nothing_where_nothing_is_and_makes_nothing(tmp_path: Path) -> None:
+def test_reports_a_missing_installation_and_creates_nothing(tmp_path: Path) -> None:
     ran = run("doctor", "--data", str(tmp_path / "nowhere"))
 
     assert ran.returncode == 1
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_sees_a_clock_that_stands_before_the_log(tmp_path: Path) -> None:
+def test_detects_a_clock_that_is_behind_the_log(tmp_path: Path) -> None:
     prepared(tmp_path / "data")
     late = open_installation(
         Settings(data=str(tmp_path / "data")), lambda: system_clock() - timedelta(hours=1)
@@ -71,7 +71,7 @@ def test_sees_a_clock_that_stands_before_the_log(tmp_path: Path) -> None:
     assert "set the clock" in found["clock"].advice
 
 
-def test_sees_a_row_that_is_not_what_the_log_says(tmp_path: Path) -> None:
+def test_detects_a_row_that_contradicts_the_log(tmp_path: Path) -> None:
     from tests.operations.tampering import tamper
 
     prepared(tmp_path / "data")
@@ -96,18 +96,18 @@ def test_prints_settings_that_change_nothing(tmp_path: Path) -> None:
 
 
 def uncommented(text: str) -> list[str]:
-    """The settings of the printed file, as if somebody had said them all."""
+    """Return the settings of the printed file as if all of them were set."""
     lines = [line.removeprefix("# ") for line in text.split("[targets")[0].splitlines()]
     return [line for line in lines if line.split(" = ")[0] in NAMES]
 
 
-def test_says_of_every_setting_what_it_is_for() -> None:
+def test_explains_every_setting() -> None:
     assert set(WORDS) == set(NAMES)
     assert len(uncommented(commented_default())) == len(NAMES) - len(FILE_ONLY)
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in FILE_ONLY])
-def test_takes_every_setting_as_a_flag(name: str) -> None:
+def test_accepts_every_setting_as_a_flag(name: str) -> None:
     from tidegate.commands.serve import serve
 
     flags = {flag for option in serve.params for flag in option.opts}
@@ -115,13 +115,13 @@ def test_takes_every_setting_as_a_flag(name: str) -> None:
     assert f"--{name.replace('_', '-')}" in flags
 
 
-def test_tells_findings_as_json_without_what_they_lack() -> None:
+def test_prints_findings_as_json_without_absent_members() -> None:
     finding = DoctorFinding("disk", DoctorVerdict.WELL, "much")
 
     assert msgspec.json.encode(finding) == b'{"what":"disk","verdict":"well","detail":"much"}'
 
 
-def test_notes_that_nobody_is_on_call(tmp_path: Path) -> None:
+def test_warns_that_nobody_is_on_call(tmp_path: Path) -> None:
     def look() -> DoctorFinding:
         with opened(tmp_path / "data") as installation:
             found = {item.what: item for item in doctor.check_installation(installation)}

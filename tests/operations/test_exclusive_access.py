@@ -1,4 +1,6 @@
-"""Whoever makes rows anew is alone with the log, as processes on each engine see it (ADR-0014)."""
+"""A process that rebuilds rows has the log to itself, as processes on each engine see it
+(ADR-0014).
+"""
 
 from __future__ import annotations
 
@@ -35,9 +37,9 @@ from tidegate.kernel.replay import changed_folds, differences
 from tidegate.kernel.store import FOLD_NUMBERS, FoldNumber, Store
 
 ADMIN = "user_admin0000"
-SHORT = 2.0  # seconds of a lease that nobody renews for long
-RENEWED = 12.0  # of one that a busy machine still renews in time
-# The folds of a version to come, of which one makes its rows by other rules.
+SHORT = 2.0  # seconds of a lease that is not renewed for long
+RENEWED = 12.0  # of one that even a busy machine renews in time
+# The folds of a later version, one of which builds its rows by other rules.
 NEWER = Folds(
     FOLDS.schema,
     [
@@ -99,7 +101,7 @@ def _place(url: str, how: str, lease: float) -> Iterator[Store | None]:
 
 
 def _live(url: str, how: str, lease: float, pipe: Connection) -> None:
-    """What another process does: take its place, say so, do as it is told, leave."""
+    """Run in another process: take its place, report it, follow commands, leave."""
     try:
         with _place(url, how, lease) as store:
             pipe.send("there")
@@ -115,7 +117,7 @@ def _live(url: str, how: str, lease: float, pipe: Connection) -> None:
 
 
 class Other:
-    """A process of its own beside this one; ``said`` is how its start ended."""
+    """A process of its own; ``hears`` returns its next answer."""
 
     def __init__(self, url: str, how: str, lease: float = LEASE_SECONDS) -> None:
         self._pipe, theirs = CHILDREN.Pipe()
@@ -123,8 +125,8 @@ class Other:
         self.process.start()
         theirs.close()
 
-    def hears(self) -> str:
-        assert self._pipe.poll(SECONDS_MAX), "it says nothing"
+    def receive(self) -> str:
+        assert self._pipe.poll(SECONDS_MAX), "it sends nothing"
         said: str = self._pipe.recv()
         return said
 
@@ -140,7 +142,9 @@ class Other:
         assert self.ended() == 0
 
     def ended(self) -> int:
-        """How it ended. Not by ``join``: that waits for whoever has inherited its pipe, too."""
+        """Wait for its exit code. ``join`` would also wait for every process that inherited its
+        pipe.
+        """
         deadline = time.monotonic() + SECONDS_MAX
         while (code := self.process.exitcode) is None:
             assert time.monotonic() < deadline, "it does not end"
@@ -166,14 +170,14 @@ def refusal(url: str, *, alone: bool) -> str:
 
 
 def register(url: str) -> Register:
-    """Who is there, as the table of DynamoDB says."""
+    """Return which processes are registered, by the table of DynamoDB."""
     pace = RetryPace()
     with closing(open_table(url, pace)) as transport:
         return Presence(transport, pace, alone=False, lease=SHORT)._update(lambda found: found)
 
 
 def await_alone(url: str, lease: float = LEASE_SECONDS) -> ExitStack:
-    """Be alone as soon as nobody else is there."""
+    """Get exclusive access as soon as no other process is registered."""
     deadline = time.monotonic() + SECONDS_MAX
     while True:
         with ExitStack() as stack:
@@ -189,16 +193,16 @@ def await_alone(url: str, lease: float = LEASE_SECONDS) -> ExitStack:
 # ── presence ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_many_may_be_there_or_one_alone(url: str) -> None:
+def test_many_processes_may_be_present_or_one_alone(url: str) -> None:
     with other(url, "joins") as guest:
-        assert guest.hears() == "there"
+        assert guest.receive() == "there"
         with present(url):
             assert refusal(url, alone=True).startswith(OTHERS)
         assert refusal(url, alone=True).startswith(OTHERS)
         guest.leave()
 
     with other(url, "is alone") as host:
-        assert host.hears() == "there"
+        assert host.receive() == "there"
         assert refusal(url, alone=False) == UNDER_WAY
         assert refusal(url, alone=True) == UNDER_WAY
         host.leave()
@@ -210,9 +214,9 @@ def test_many_may_be_there_or_one_alone(url: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["joins", "is alone"])
-def test_a_process_that_was_killed_is_counted_no_more(url: str, how: str) -> None:
+def test_a_killed_process_is_no_longer_counted(url: str, how: str) -> None:
     with other(url, how, SHORT) as guest:
-        assert guest.hears() == "there"
+        assert guest.receive() == "there"
 
         guest.signal(signal.SIGKILL)
         assert guest.ended() == -signal.SIGKILL
@@ -242,11 +246,11 @@ def test_a_lease_is_renewed_while_its_process_lives(table_url: str) -> None:
 # ── starts ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_all_who_start_at_once_on_a_new_log_are_there_together(url: str) -> None:
+def test_processes_that_start_at_once_on_a_new_log_run_together(url: str) -> None:
     with ExitStack() as stack:
         guests = [stack.enter_context(other(url, "starts")) for _ in range(3)]
 
-        assert [guest.hears() for guest in guests] == ["there"] * 3
+        assert [guest.receive() for guest in guests] == ["there"] * 3
 
         for guest in guests:
             guest.leave()
@@ -254,12 +258,12 @@ def test_all_who_start_at_once_on_a_new_log_are_there_together(url: str) -> None
         assert changed_folds(store, FOLDS) == ()
 
 
-def test_a_start_that_must_make_rows_anew_is_refused_until_it_can_be_alone(url: str) -> None:
+def test_a_start_that_must_rebuild_rows_is_refused_until_it_can_be_alone(url: str) -> None:
     with open_counted_store(url, FOLDS, system_clock) as server:
         set_up_by(server)
 
         with other(url, "starts newer") as newer:
-            said = newer.hears()
+            said = newer.receive()
 
         assert said.startswith(f"rows must be rebuilt (users), and {OTHERS}")
         assert changed_folds(server, FOLDS) == ()
@@ -286,8 +290,8 @@ def test_a_version_never_rebuilds_the_rows_of_a_newer_one(url: str) -> None:
         assert newer.range("users", limit=10) == before
 
 
-def test_a_version_refuses_a_log_with_rows_that_it_does_not_know(url: str) -> None:
-    """It would add facts and leave these rows behind."""
+def test_a_version_refuses_a_log_with_unknown_rows(url: str) -> None:
+    """It would add facts and not update these rows."""
     prepared(url)
     unknown = Put(Key(FOLD_NUMBERS.name, "shelves"), codec.encode(FoldNumber(1)), ABSENT)
     with closing(connect(url, FOLDS.schema)) as store:
@@ -300,7 +304,7 @@ def test_a_version_refuses_a_log_with_rows_that_it_does_not_know(url: str) -> No
         pass
 
 
-def test_of_two_newer_ones_that_start_at_once_one_makes_rows_anew_and_both_are_there_later(
+def test_one_of_two_newer_processes_that_start_at_once_rebuilds_and_both_run(
     url: str,
 ) -> None:
     prepared(url)
@@ -310,7 +314,7 @@ def test_of_two_newer_ones_that_start_at_once_one_makes_rows_anew_and_both_are_t
         there: list[Other] = []
         for _ in range(20):
             for guest in waiting:
-                said = guest.hears()
+                said = guest.receive()
                 if said == "there":
                     there.append(guest)
                 else:
@@ -330,9 +334,9 @@ def test_of_two_newer_ones_that_start_at_once_one_makes_rows_anew_and_both_are_t
 # ── a process that lost its lease ─────────────────────────────────────────────────────────────────
 
 
-def test_no_commit_of_a_process_that_stood_still_lands_after_a_rebuild(table_url: str) -> None:
+def test_a_stalled_process_cannot_commit_after_a_rebuild(table_url: str) -> None:
     with other(table_url, "starts", SHORT) as server:
-        assert server.hears() == "there"
+        assert server.receive() == "there"
         server.signal(signal.SIGSTOP)
         with await_alone(table_url):
             pass
@@ -340,15 +344,15 @@ def test_no_commit_of_a_process_that_stood_still_lands_after_a_rebuild(table_url
         server.signal(signal.SIGCONT)
         server.ask("commit")
 
-        assert "were rebuilt since it was opened" in server.hears()
+        assert "were rebuilt since it was opened" in server.receive()
     with open_counted_store(table_url, FOLDS, system_clock) as store:
         assert store.feed(after=0, limit=10).events == ()
         set_up_by(store)
 
 
-def test_a_process_that_stood_still_while_nobody_was_alone_goes_on(table_url: str) -> None:
+def test_a_stalled_process_continues_if_no_process_was_alone_meanwhile(table_url: str) -> None:
     with other(table_url, "starts", SHORT) as server:
-        assert server.hears() == "there"
+        assert server.receive() == "there"
         server.signal(signal.SIGSTOP)
         time.sleep(SHORT + 0.2)
         with present(table_url):  # counts it out
@@ -357,11 +361,11 @@ def test_a_process_that_stood_still_while_nobody_was_alone_goes_on(table_url: st
         server.signal(signal.SIGCONT)
         server.ask("commit")
 
-        assert server.hears() == "committed"
+        assert server.receive() == "committed"
         server.leave()
 
 
-def test_a_rebuild_that_lost_its_lease_writes_no_row_any_more(table_url: str) -> None:
+def test_a_rebuild_that_lost_its_lease_writes_no_more_rows(table_url: str) -> None:
     prepared(table_url)
     with ExitStack() as stack:
         with present(table_url, alone=True):
@@ -377,7 +381,7 @@ def test_a_rebuild_that_lost_its_lease_writes_no_row_any_more(table_url: str) ->
 # ── the command ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_the_command_makes_nothing_anew_while_a_worker_runs(url: str, tmp_path: Path) -> None:
+def test_the_command_rebuilds_nothing_while_a_worker_runs(url: str, tmp_path: Path) -> None:
     prepared(url)
     words = ("--data", str(tmp_path / "data"), "--store", url)
     with started(["worker", *words], tmp_path / "said") as worker:

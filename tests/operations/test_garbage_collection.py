@@ -1,4 +1,4 @@
-"""What the worker removes because it is past its time, and how it tells of it."""
+"""What the worker removes because it has expired, and how it reports it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def clock_of(server: Served) -> ManualClock:
 
 
 def published(server: Served) -> None:
-    """A page of two generations whose time is over, one that is kept, and one that is still new."""
+    """Publish a page with two expired generations, one that is kept, and one that is still new."""
     publisher, clock = server.installation.publisher, clock_of(server)
     publisher.serve("/old", lambda: b"one", KEPT)
     publisher.serve("/for ever", lambda: b"always", PublicationPolicy(versioned=True))
@@ -65,7 +65,7 @@ def rows(installation: Installation) -> tuple[int, int]:
 
 
 @pytest.mark.req("PB-7", engines=None, reason="the worker; what it calls is tested on each engine")
-def test_the_worker_removes_what_is_past_its_ttl_and_says_so(
+def test_the_worker_removes_rows_past_their_ttl_and_reports_it(
     server: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     """PB-7: "ttl only lets rows be collected later"."""
@@ -90,7 +90,7 @@ def test_the_worker_removes_what_is_past_its_ttl_and_says_so(
     assert installation.health.differences() == []
 
 
-def test_a_round_without_anything_to_remove_says_nothing(
+def test_a_round_without_anything_to_remove_reports_nothing(
     server: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     registry = CollectorRegistry()
@@ -105,7 +105,7 @@ def test_a_round_without_anything_to_remove_says_nothing(
     assert server.installation.log.head() == head
 
 
-def test_leaves_it_to_the_worker_that_is_at_it(server: Served) -> None:
+def test_leaves_it_to_another_worker_that_is_already_removing(server: Served) -> None:
     installation = server.installation
     published(server)
     leases = Leases(installation.store)
@@ -120,9 +120,7 @@ def test_leaves_it_to_the_worker_that_is_at_it(server: Served) -> None:
     assert rows(installation) == (3, 3)
 
 
-def test_removes_blobs_that_nobody_names_and_files_that_were_never_finished(
-    server: Served, tmp_path: Path
-) -> None:
+def test_removes_unreferenced_blobs_and_unfinished_files(server: Served, tmp_path: Path) -> None:
     installation, registry = server.installation, CollectorRegistry()
     published(server)
     orphan = installation.blobs.put(b"nobody names this")
@@ -159,7 +157,7 @@ def test_removes_enrollment_tokens_that_ended_long_ago(server: Served) -> None:
     assert _counted(registry, "enrollments") == 1
 
 
-def test_tells_how_far_the_archive_is_behind(
+def test_reports_how_far_the_archive_is_behind(
     server: Served, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     installation, registry = server.installation, CollectorRegistry()

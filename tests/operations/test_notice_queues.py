@@ -34,13 +34,13 @@ def always(status: int) -> Answer:
 
 
 def holds(notified: NotifiedFleet, count: int) -> list[str]:
-    """So many things that happen to a new channel, in order; the events that tell of them."""
+    """Create a channel, hold and release it this many times in total, and return the events."""
     notified.fleet.create()
     return more_holds(notified, count)
 
 
 def more_holds(notified: NotifiedFleet, count: int) -> list[str]:
-    """As ``holds``, on the channel that exists."""
+    """Do the same as ``holds`` on a channel that exists."""
     path = "/v1/channels/web-stable/{}"
     told = []
     for number in range(count):
@@ -66,13 +66,13 @@ def test_a_receiver_that_was_down_for_an_hour_gets_everything_in_order(
     notified.receiver.answer = always(503)
     told = holds(notified, 30)
     back_at = notified.clock() + timedelta(hours=1)
-    notified.tell_until(lambda: notified.clock() >= back_at)
+    notified.run_until(lambda: notified.clock() >= back_at)
     assert queue(notified).failures > 12
     assert queue(notified).waiting == 30
     tried = len(notified.receiver.requests)
     notified.receiver.answer = always(204)
 
-    notified.tell_until(lambda: queue(notified).waiting == 0, hours=1)
+    notified.run_until(lambda: queue(notified).waiting == 0, hours=1)
 
     arrived = notified.receiver.requests[tried:]
     assert notified.events()[tried:] == told
@@ -84,22 +84,22 @@ def test_a_receiver_that_was_down_for_an_hour_gets_everything_in_order(
 
 
 @pytest.mark.req("NT-1", **REAL)
-def test_what_happens_while_nobody_listens_arrives_later_in_order(tmp_path: Path) -> None:
-    """The receiver's process is gone for an hour, and things keep happening meanwhile."""
+def test_events_during_an_outage_arrive_later_in_order(tmp_path: Path) -> None:
+    """The receiver's process is gone for an hour, and events keep happening meanwhile."""
     port = free_port()
     place = f"127.0.0.1:{port}"
     with notify_fleet(tmp_path / "data", more_allowed=(place,)) as notified:
         notified.subscribe(target=NewTarget(url=f"http://{place}/ops"))
         told = holds(notified, 10)
         half_way = notified.clock() + timedelta(minutes=30)
-        notified.tell_until(lambda: notified.clock() >= half_way)
+        notified.run_until(lambda: notified.clock() >= half_way)
         told += more_holds(notified, 10)
-        notified.tell_until(lambda: notified.clock() >= half_way + timedelta(minutes=30))
+        notified.run_until(lambda: notified.clock() >= half_way + timedelta(minutes=30))
         assert queue(notified).last_error == "no answer: ConnectError"
         assert queue(notified).waiting == 20
 
         with serve_webhooks(port) as notified.receiver:
-            notified.tell_until(lambda: queue(notified).waiting == 0, hours=1)
+            notified.run_until(lambda: queue(notified).waiting == 0, hours=1)
 
         assert notified.events() == told
         positions = [item["position"] for item in notified.received()]
@@ -108,10 +108,12 @@ def test_what_happens_while_nobody_listens_arrives_later_in_order(tmp_path: Path
 
 
 @pytest.mark.req("NT-1", **REAL)
-def test_what_was_sent_and_not_recorded_is_sent_again_under_its_id(
+def test_a_message_sent_and_not_recorded_is_sent_again_under_its_id(
     notified: NotifiedFleet,
 ) -> None:
-    """While the receiver answers, another process takes over: the first one may record nothing."""
+    """While the receiver answers, another process takes over: the first one must not record
+    anything.
+    """
     notified.subscribe()
     told = holds(notified, 2)
     second = NotifiedFleet(notified.fleet, notified.receiver)
@@ -125,11 +127,11 @@ def test_what_was_sent_and_not_recorded_is_sent_again_under_its_id(
 
     notified.receiver.answer = answer
     with pytest.raises(LeaseLost):
-        notified.tell()
+        notified.run_round()
     assert taken_over == [True]
     assert queue(notified).waiting == 2
 
-    second.tell()
+    second.run_round()
 
     ids = [headers["webhook-id"] for _, headers, _ in notified.receiver.requests]
     assert ids == [ids[0], ids[0], ids[2]]
@@ -145,7 +147,7 @@ def test_waits_are_a_second_and_five_minutes_at_most(notified: NotifiedFleet) ->
     holds(notified, 1)
     waits = []
     for _ in range(12):
-        notified.tell()
+        notified.run_round()
         next_at = queue(notified).next_attempt_at
         assert next_at is not None
         waits.append((next_at - notified.clock()).total_seconds())
@@ -164,12 +166,12 @@ def test_after_72_hours_a_message_is_dead_and_the_next_one_is_sent(
     )
     holds(notified, 1)
 
-    notified.tell_until(lambda: queue(notified).dead)
+    notified.run_until(lambda: queue(notified).dead)
 
     (letter,) = queue(notified).dead_letters
     assert letter.event == "channel.held"
     assert letter.reason.startswith("tried for 72 hours")
-    notified.tell()
+    notified.run_round()
     (told,) = notified.received("others")
     assert told["title"] == "✘ 1 message to ops given up"
     assert told["verbs"] == ["tidegate notify show ops"]
@@ -177,7 +179,7 @@ def test_after_72_hours_a_message_is_dead_and_the_next_one_is_sent(
 
 
 @pytest.mark.parametrize("status", [400, 413, 422])
-def test_a_message_that_is_refused_three_times_makes_room_for_the_next(
+def test_a_message_that_is_refused_three_times_is_skipped(
     notified: NotifiedFleet, status: int
 ) -> None:
     notified.subscribe()
@@ -194,7 +196,7 @@ def test_a_message_that_is_refused_three_times_makes_room_for_the_next(
     notified.receiver.answer = answer
     holds(notified, 2)
 
-    notified.tell_until(lambda: queue(notified).waiting == 0, hours=1)
+    notified.run_until(lambda: queue(notified).waiting == 0, hours=1)
 
     assert len(refused) == 3
     assert notified.events()[3:] == ["channel.released"]
@@ -202,7 +204,7 @@ def test_a_message_that_is_refused_three_times_makes_room_for_the_next(
     assert queue(notified).delivered == 1
 
 
-def test_a_receiver_that_is_gone_disables_its_subscription_and_tells_the_others(
+def test_a_receiver_that_is_gone_disables_its_subscription_and_the_others_are_notified(
     notified: NotifiedFleet,
 ) -> None:
     notified.subscribe()
@@ -212,8 +214,8 @@ def test_a_receiver_that_is_gone_disables_its_subscription_and_tells_the_others(
     )
     holds(notified, 1)
 
-    notified.tell()
-    notified.tell()
+    notified.run_round()
+    notified.run_round()
 
     found, waiting = notified.installation.subscriptions.get(OPERATOR, "ops")
     assert found.row.disabled_at == notified.clock()
@@ -221,13 +223,13 @@ def test_a_receiver_that_is_gone_disables_its_subscription_and_tells_the_others(
     assert notified.events("others") == ["target.disabled"]
     tried = len(notified.receiver.requests)
     notified.clock.advance(timedelta(hours=1))
-    notified.tell()
+    notified.run_round()
     assert len(notified.receiver.requests) == tried
     notified.receiver.answer = always(204)
     notified.installation.subscriptions.edit(
         OPERATOR, "ops", target=NewTarget(url=notified.url("ops"))
     )
-    notified.tell()
+    notified.run_round()
     assert queue(notified).waiting == 0
     assert notified.differences() == []
 
@@ -238,26 +240,26 @@ def test_an_operator_skips_the_first_message(notified: NotifiedFleet) -> None:
         notified.installation.subscriptions.skip(OPERATOR, "ops", "x")
     notified.receiver.answer = always(500)
     holds(notified, 2)
-    notified.tell()
+    notified.run_round()
     notified.installation.subscriptions.skip(OPERATOR, "ops", "it chokes on it")
     notified.receiver.answer = always(204)
 
-    notified.tell()
+    notified.run_round()
 
     assert notified.events()[-1] == "channel.released"
     assert queue(notified).dead_letters[0].reason == "it chokes on it"
 
 
 @pytest.mark.req("NT-1", **REAL)
-def test_a_replay_sends_again_what_happened_after_a_position(notified: NotifiedFleet) -> None:
-    """With the same ids, so that a receiver drops what it has; also from before it subscribed."""
+def test_a_replay_sends_again_the_events_after_a_position(notified: NotifiedFleet) -> None:
+    """With the same ids, so that a receiver drops repeats; also from before it subscribed."""
     told = holds(notified, 3)
     notified.subscribe()
-    notified.tell()
+    notified.run_round()
     assert notified.received() == []
 
     notified.installation.subscriptions.replay(OPERATOR, "ops", 0)
-    notified.tell()
+    notified.run_round()
 
     mine = [item for item in notified.received() if item["event"].startswith("channel.")]
     assert [item["event"] for item in mine] == told
@@ -265,10 +267,10 @@ def test_a_replay_sends_again_what_happened_after_a_position(notified: NotifiedF
     assert queue(notified).replay_after is None
     before = [headers["webhook-id"] for _, headers, _ in notified.receiver.requests]
     of_mine = [id for id, item in zip(before, notified.received(), strict=True) if item in mine]
-    for first in range(3):  # not what happened at the position, only what happened after it
+    for first in range(3):  # only events after the position, not the one at it
         sent = len(notified.receiver.requests)
         notified.installation.subscriptions.replay(OPERATOR, "ops", mine[first]["position"])
-        notified.tell()
+        notified.run_round()
         again = [headers["webhook-id"] for _, headers, _ in notified.receiver.requests[sent:]]
         assert again == of_mine[first + 1 :]
     assert notified.differences() == []
@@ -280,7 +282,7 @@ def test_a_deleted_subscription_leaves_no_message_and_no_address(
     notified.subscribe()
     notified.receiver.answer = always(500)
     holds(notified, 70)
-    notified.tell()
+    notified.run_round()
 
     notified.installation.subscriptions.delete(OPERATOR, "ops")
 
@@ -293,7 +295,7 @@ def test_a_deleted_subscription_leaves_no_message_and_no_address(
 
 
 def test_a_slow_receiver_delays_no_other(notified: NotifiedFleet) -> None:
-    """The threads of the sender: one target hangs, the other is told."""
+    """The threads of the sender: one target hangs, and the other still gets its message."""
     notified.subscribe("slow")
     notified.subscribe("quick")
     release = Event()

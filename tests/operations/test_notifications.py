@@ -1,4 +1,4 @@
-"""From a fact to a receiver: a host fails, and whoever subscribed is told."""
+"""From a fact to a receiver: a host fails, and every subscriber is notified."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_a_halted_rollout_reaches_a_webhook_that_verifies_it(notified: NotifiedF
     notified.fleet.sail()
     notified.fleet.fail("web-01")
 
-    notified.tell()
+    notified.run_round()
 
     ((_, headers, body),) = notified.receiver.requests
     assert verified(secret, headers, body, notified.clock()) == json.loads(body)
@@ -58,7 +58,7 @@ def test_a_changed_body_or_another_secret_does_not_verify(notified: NotifiedFlee
     notified.fleet.sail()
     notified.fleet.fail("web-01")
 
-    notified.tell()
+    notified.run_round()
 
     by_path = {path: (headers, body) for path, headers, body in notified.receiver.requests}
     headers, body = by_path["/ops"]
@@ -77,7 +77,7 @@ def test_a_secret_rotates_without_a_gap(notified: NotifiedFleet) -> None:
     notified.fleet.sail()
     notified.fleet.fail("web-01")
 
-    notified.tell()
+    notified.run_round()
 
     ((_, headers, body),) = notified.receiver.requests
     for secret in (old, changed.secret):
@@ -90,7 +90,7 @@ def test_a_secret_rotates_without_a_gap(notified: NotifiedFleet) -> None:
         verified(old, headers, body, notified.clock())
 
 
-def test_no_fact_and_no_row_shows_where_a_subscription_goes(notified: NotifiedFleet) -> None:
+def test_no_fact_and_no_row_contains_the_address_of_a_subscription(notified: NotifiedFleet) -> None:
     secret = notified.subscribe().secret
     store = notified.installation.store
     kept = b"".join(event.body for event in store.feed(after=0, limit=10_000).events)
@@ -114,18 +114,18 @@ def test_another_process_takes_over_and_sends_nothing_twice(notified: NotifiedFl
     notified.fleet.sail()
     notified.fleet.fail("web-01")
     with patch.object(notified.notifier, "_store_position"):  # it dies before it could
-        notified.tell()
+        notified.run_round()
 
     second = NotifiedFleet(notified.fleet, notified.receiver)
     assert not second.leader.lead()
     notified.clock.advance(timedelta(minutes=1))
-    second.tell()
+    second.run_round()
 
     assert notified.events() == ["rollout.halted"]
     second.sender.close()
 
 
-def test_the_worker_tells(notified: NotifiedFleet) -> None:
+def test_the_worker_sends_notifications(notified: NotifiedFleet) -> None:
     notified.subscribe(events=("rollout.halted",))
     notified.fleet.sail()
     with Worker(notified.installation, pace=QUICK):

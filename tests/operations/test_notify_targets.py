@@ -1,4 +1,4 @@
-"""Chat, alerts, annotations and mail: real receivers get what their kind wants."""
+"""Chat, alerts, annotations and mail: real receivers get the format of their kind."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ REAL: dict[str, Any] = {"engines": None, "reason": "the store is not part of a m
 
 
 class Inbox:
-    """What a mail server took, and how it answers."""
+    """The messages that a mail server accepted, and how it answers."""
 
     def __init__(self) -> None:
         self.mails: list[Message] = []
@@ -82,7 +82,7 @@ def test_mail_arrives_at_a_real_server_and_is_one_thread_per_rollout(
     notified.fleet.sail()
     notified.fleet.fail("web-01")
 
-    notified.tell()
+    notified.run_round()
 
     halted = next(mail for mail in inbox.mails if "stopped in wave" in mail["Subject"])
     assert halted["Subject"] == "[tidegate] ✘ web-stable: web.1 stopped in wave 1 of 2"
@@ -100,11 +100,11 @@ def test_more_than_twenty_waiting_mails_become_one(mailed: tuple[NotifiedFleet, 
     notified, inbox = mailed
     inbox.answer = "451 try again"
     holds(notified, 37)
-    notified.tell()
+    notified.run_round()
     assert queue(notified, "mails").waiting == 37
     inbox.answer = "250 OK"
 
-    notified.tell_until(lambda: queue(notified, "mails").waiting == 0, hours=1)
+    notified.run_until(lambda: queue(notified, "mails").waiting == 0, hours=1)
 
     (digest,) = inbox.mails
     assert digest["Subject"] == "[tidegate] 37 events while this receiver was unreachable"
@@ -115,12 +115,12 @@ def test_more_than_twenty_waiting_mails_become_one(mailed: tuple[NotifiedFleet, 
     assert notified.differences() == []
 
 
-def test_a_mail_that_is_refused_for_good_makes_room(mailed: tuple[NotifiedFleet, Inbox]) -> None:
+def test_a_permanently_refused_mail_is_skipped(mailed: tuple[NotifiedFleet, Inbox]) -> None:
     notified, inbox = mailed
     inbox.answer = "554 no such thing here"
     holds(notified, 1)
 
-    notified.tell_until(lambda: queue(notified, "mails").waiting == 0, hours=1)
+    notified.run_until(lambda: queue(notified, "mails").waiting == 0, hours=1)
 
     assert queue(notified, "mails").dead == 1
 
@@ -130,11 +130,11 @@ def test_chat_gets_a_digest_and_a_webhook_gets_each(notified: NotifiedFleet) -> 
     notified.subscribe("hook")
     notified.receiver.answer = always(503)
     holds(notified, 25)
-    notified.tell()
+    notified.run_round()
     notified.receiver.requests.clear()
     notified.receiver.answer = always(200)
 
-    notified.tell_until(
+    notified.run_until(
         lambda: queue(notified, "chat").waiting + queue(notified, "hook").waiting == 0, hours=1
     )
 
@@ -148,7 +148,7 @@ def test_chat_gets_json_without_a_signature(notified: NotifiedFleet, kind: Targe
     notified.subscribe("chat", kind)
     holds(notified, 1)
 
-    notified.tell()
+    notified.run_round()
 
     ((path, headers, body),) = notified.receiver.requests
     assert path == "/chat"
@@ -165,11 +165,11 @@ def test_pagerduty_gets_critical_events_and_their_end_under_one_key(
     notified.receiver.answer = lambda handler: reply(handler, 202)
     notified.fleet.sail()
     notified.fleet.fail("web-01")
-    notified.tell()
+    notified.run_round()
     path = "/v1/rollouts/web-stable@web.1/abort"
     done = notified.fleet.operator.post(path, json={"reason": "no"})
     assert done.status_code == 200, done.text
-    notified.tell()
+    notified.run_round()
 
     sent = [json.loads(body) for _, _, body in notified.receiver.requests]
     assert sent[-1]["event_action"] == "resolve"
@@ -184,7 +184,7 @@ def test_grafana_gets_an_annotation_with_a_token(notified: NotifiedFleet) -> Non
     notified.subscribe("grafana", TargetKind.GRAFANA, target=target)
     holds(notified, 1)
 
-    notified.tell()
+    notified.run_round()
 
     ((path, headers, body),) = notified.receiver.requests
     assert path == "/grafana/api/annotations"
@@ -192,7 +192,7 @@ def test_grafana_gets_an_annotation_with_a_token(notified: NotifiedFleet) -> Non
     assert json.loads(body)["tags"] == ["tidegate", "web-stable", "channel.held"]
 
 
-def test_a_target_that_cannot_work_is_refused_with_what_it_needs(
+def test_a_target_that_cannot_work_is_refused_with_its_requirements(
     notified: NotifiedFleet,
 ) -> None:
     with pytest.raises(InvalidSubscription, match="smtp_host"):
@@ -209,7 +209,7 @@ def test_a_secret_that_no_header_can_carry_is_refused(notified: NotifiedFleet) -
         notified.subscribe("grafana", TargetKind.GRAFANA, target=target)
 
 
-def test_a_secret_does_not_follow_to_another_address(notified: NotifiedFleet) -> None:
+def test_a_secret_is_not_sent_to_another_address(notified: NotifiedFleet) -> None:
     target = NewTarget(url=notified.url("grafana"), secret="glsa_x")
     notified.subscribe("grafana", TargetKind.GRAFANA, target=target)
     edit = notified.installation.subscriptions.edit
@@ -219,7 +219,7 @@ def test_a_secret_does_not_follow_to_another_address(notified: NotifiedFleet) ->
     edit(OPERATOR, "grafana", target=NewTarget(url=notified.url("elsewhere"), secret="glsa_y"))
 
 
-def test_a_message_that_cannot_be_made_stops_no_other(
+def test_a_message_that_cannot_be_built_stops_no_other(
     mailed: tuple[NotifiedFleet, Inbox], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notified, inbox = mailed
@@ -236,20 +236,20 @@ def test_a_message_that_cannot_be_made_stops_no_other(
         notified.subscribe(name, TargetKind.MAIL, target=target)
     holds(notified, 1)
 
-    notified.tell()
+    notified.run_round()
 
     assert "usual@example.com" in [mail["To"] for mail in inbox.mails]
     assert queue(notified, "odd").waiting == 1, "it is tried again, and then given up"
 
 
-def test_a_mail_address_that_is_none_is_refused(mailed: tuple[NotifiedFleet, Inbox]) -> None:
+def test_a_malformed_mail_address_is_refused(mailed: tuple[NotifiedFleet, Inbox]) -> None:
     notified, _ = mailed
     for recipient in ("ops", "a@b\r\nBcc: c@d", "<a@b>", ""):
         with pytest.raises(InvalidSubscription):
             notified.subscribe("m", TargetKind.MAIL, target=NewTarget(to=(recipient,)))
 
 
-def test_a_test_message_says_that_it_is_one(mailed: tuple[NotifiedFleet, Inbox]) -> None:
+def test_a_test_message_is_marked_as_one(mailed: tuple[NotifiedFleet, Inbox]) -> None:
     notified, inbox = mailed
 
     answer = notified.installation.subscriptions.test(OPERATOR, "mails")

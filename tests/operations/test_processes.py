@@ -1,4 +1,6 @@
-"""Servers and workers as processes: how they end, how they are killed, and what is there after."""
+"""Servers and workers as processes: how they end, how they are killed, and their state
+afterwards.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,7 @@ def missing(data: Path, names: list[str]) -> list[str]:
         ]
 
 
-def test_ends_in_good_order_under_load_and_loses_nothing_acknowledged(tmp_path: Path) -> None:
+def test_stops_gracefully_under_load_and_loses_nothing_acknowledged(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with served(data, prepared(data)) as server, Load(server) as load:
         load.reach(ENOUGH)
@@ -41,7 +43,7 @@ def test_ends_in_good_order_under_load_and_loses_nothing_acknowledged(tmp_path: 
     assert run("views", "verify", "--data", str(data)).returncode == 0
 
 
-def test_is_killed_under_load_and_starts_again_with_every_view_true(tmp_path: Path) -> None:
+def test_restarts_after_a_kill_under_load_with_every_view_correct(tmp_path: Path) -> None:
     data = tmp_path / "data"
     token = prepared(data)
     with served(data, token) as server, Load(server) as load:
@@ -51,12 +53,12 @@ def test_is_killed_under_load_and_starts_again_with_every_view_true(tmp_path: Pa
         names = load.acknowledged
         found = [http.get(f"/v1/repositories/{name}").status_code for name in names]
         assert set(found) == {200}
-        verified = run("views", "verify", "--data", str(data))  # beside the server
+        verified = run("views", "verify", "--data", str(data))  # in addition to the server
         assert verified.returncode == 0, verified.stderr
         assert server.stop() == 0
 
 
-def test_serves_one_log_once_and_says_so(tmp_path: Path) -> None:
+def test_refuses_a_second_server_on_one_log(tmp_path: Path) -> None:
     data = tmp_path / "data"
     token = prepared(data)
     with served(data, token):
@@ -66,7 +68,9 @@ def test_serves_one_log_once_and_says_so(tmp_path: Path) -> None:
         assert "another server serves" in second.said()
 
 
-def test_works_in_a_process_of_its_own_beside_a_server_that_only_serves(tmp_path: Path) -> None:
+def test_a_worker_runs_in_a_process_of_its_own_with_a_server_that_only_serves(
+    tmp_path: Path,
+) -> None:
     data = tmp_path / "data"
     token = prepared(data)
     archive = tmp_path / "archive"

@@ -1,4 +1,6 @@
-"""Files by reference in operation: nothing that is kept elsewhere is missed here."""
+"""Files by reference in operation: content that is stored elsewhere is not reported missing
+here.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ ADMIN = "user_admin0000"
 REFERENCE = File("bin/app", "ab" * 32, 7, "https://cdn.example/app.bin")
 
 
-def test_cares_for_an_installation_with_references_as_for_any_other(tmp_path: Path) -> None:
+def test_maintenance_works_on_an_installation_with_references(tmp_path: Path) -> None:
     data, place, again = tmp_path / "data", tmp_path / "backup", tmp_path / "again"
     prepared(data)
     with opened(data) as installation:

@@ -18,14 +18,14 @@ def test_opens_what_it_sealed_and_shows_nothing_of_it() -> None:
 
 
 @pytest.mark.parametrize(("purpose", "row"), [("names", "row-1"), ("addresses", "row-2")])
-def test_opens_for_one_purpose_and_one_row_alone(purpose: str, row: str) -> None:
+def test_opens_only_for_its_purpose_and_row(purpose: str, row: str) -> None:
     sealed = OURS.seal("addresses", "row-1", b"secret")
 
     with pytest.raises(SealBroken, match="changed after it was sealed"):
         OURS.unseal(purpose, row, sealed)
 
 
-def test_names_both_keys_where_another_installation_sealed_it() -> None:
+def test_names_both_keys_if_another_installation_sealed_it() -> None:
     sealed = THEIRS.seal("addresses", "row-1", b"secret")
 
     with pytest.raises(SealBroken) as caught:
@@ -36,6 +36,6 @@ def test_names_both_keys_where_another_installation_sealed_it() -> None:
 
 
 @pytest.mark.parametrize("spoilt", ["", "x", "AAAA", "!!"])
-def test_refuses_what_nobody_sealed(spoilt: str) -> None:
+def test_refuses_text_that_was_not_sealed(spoilt: str) -> None:
     with pytest.raises(SealBroken):
         OURS.unseal("addresses", "row-1", f"{OURS.key_id}.{spoilt}")

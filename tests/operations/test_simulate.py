@@ -9,7 +9,7 @@ from tests.api.served_fleet import CHANNEL, HOSTS, serve_fleet
 from tests.operations.processes import run
 
 
-def test_says_when_waves_would_end_and_what_would_stop_it(tmp_path: Path) -> None:
+def test_reports_when_waves_would_end_and_what_would_stop_them(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with serve_fleet(data) as fleet:
         fleet.create()
@@ -27,7 +27,7 @@ def test_says_when_waves_would_end_and_what_would_stop_it(tmp_path: Path) -> Non
     assert told["stops"] == [{"what": "a host failed: probes", "runs": 3}]
 
 
-def test_plays_a_start_that_is_to_come_and_takes_rates_from_one_place(tmp_path: Path) -> None:
+def test_simulates_a_future_start_and_takes_rates_from_one_place(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with serve_fleet(data) as fleet:
         fleet.create()
@@ -43,7 +43,7 @@ def test_plays_a_start_that_is_to_come_and_takes_rates_from_one_place(tmp_path: 
     assert "give either --from-history or shares of your own" in both.stderr
 
 
-def test_names_a_channel_that_is_not_there(tmp_path: Path) -> None:
+def test_names_a_missing_channel(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with serve_fleet(data):
         pass

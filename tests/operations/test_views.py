@@ -1,4 +1,6 @@
-"""``views verify`` finds what was changed behind the log's back; ``views rebuild`` mends it."""
+"""``views verify`` finds changes that did not go through the log; ``views rebuild`` repairs
+them.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,7 @@ from tidegate.engines.presence import present
     ],
     ids=["changed", "deleted", "restamped"],
 )
-def test_finds_a_row_that_was_changed_by_hand_and_mends_it(
+def test_finds_a_row_that_was_changed_by_hand_and_repairs_it(
     tmp_path: Path, statement: str, what: str
 ) -> None:
     data = tmp_path / "data"
@@ -76,7 +78,7 @@ def test_rebuilds_nothing_while_a_worker_runs_and_no_worker_starts_meanwhile(
     assert run(*rebuild).returncode == 0
 
 
-def test_lets_a_rebuild_follow_a_worker_that_was_killed(tmp_path: Path) -> None:
+def test_a_rebuild_may_follow_a_worker_that_was_killed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     prepared(data)
     with started(["worker", "--data", str(data)], tmp_path / "said") as worker:
@@ -86,7 +88,7 @@ def test_lets_a_rebuild_follow_a_worker_that_was_killed(tmp_path: Path) -> None:
     assert run("views", "rebuild", "--data", str(data)).returncode == 0
 
 
-def test_verifies_no_log_where_there_is_none(tmp_path: Path) -> None:
+def test_reports_a_missing_log(tmp_path: Path) -> None:
     ran = run("views", "verify", "--data", str(tmp_path / "nowhere"))
 
     assert ran.returncode == 4

@@ -42,7 +42,7 @@ def server(tmp_path: Path) -> Iterator[Served]:
 
 @pytest.fixture
 def fleet(server: Served) -> DashboardFleet:
-    """A channel with hosts whose promotions owe a file, and a published release."""
+    """A channel with hosts whose promotions write a file, and a published release."""
     fleet = DashboardFleet(server)
     fleet.channel("web-stable", operations=("record",))
     fleet.enroll("web-stable", "web-1", "web-2", "web-3")
@@ -50,7 +50,7 @@ def fleet(server: Served) -> DashboardFleet:
     return fleet
 
 
-def test_does_by_itself_what_a_promotion_calls_for(fleet: DashboardFleet, tmp_path: Path) -> None:
+def test_carries_out_what_a_promotion_requires(fleet: DashboardFleet, tmp_path: Path) -> None:
     """Orders for the hosts, the effect outside, the signed manifest."""
     place = tmp_path / "effects"
     place.mkdir()
@@ -85,7 +85,7 @@ def test_does_by_itself_what_a_promotion_calls_for(fleet: DashboardFleet, tmp_pa
     assert b'outcome="failed"' not in counted
 
 
-def test_acts_for_channels_whose_policy_says_so(fleet: DashboardFleet) -> None:
+def test_acts_for_channels_whose_policy_allows_it(fleet: DashboardFleet) -> None:
     """One worker leads. It promotes what succeeded before, and rolls back what failed."""
     edges = (ChannelEdge("web-stable"),)
     fleet.channel(
@@ -119,7 +119,7 @@ def test_acts_for_channels_whose_policy_says_so(fleet: DashboardFleet) -> None:
     assert installation.health.differences() == []
 
 
-def test_the_trouble_of_one_channel_keeps_no_other_from_its_turn(
+def test_a_failing_channel_does_not_delay_the_others(
     fleet: DashboardFleet, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("web-a", "web-b", "web-c"):
@@ -143,10 +143,10 @@ def test_the_trouble_of_one_channel_keeps_no_other_from_its_turn(
 
     assert asked == ["web-a", "web-b", "web-c"] * 2
     said = [record.getMessage() for record in caplog.records if "by itself" in record.getMessage()]
-    assert len(said) == 2, "each once, although it lasts"
+    assert len(said) == 2, "each once, although it continues"
     errors |= {name: LaneBusy("the fleet", 5) for name in ("web-a", "web-b", "web-c")}
     with pytest.raises(LaneBusy):
-        loop.round()  # nobody could act: the loop waits longer
+        loop.round()  # no channel could be handled: the loop waits longer
     errors["web-a"] = LeaseLost("another process acts")
     asked.clear()
     with pytest.raises(LeaseLost):
@@ -175,13 +175,13 @@ def test_publishes_a_manifest_once_for_each_pin(fleet: DashboardFleet) -> None:
     publisher = fleet.installation.publisher
     with Worker(fleet.installation, pace=QUICK):
         until(lambda: publisher.read("web-stable"))
-    with Worker(fleet.installation, pace=QUICK) as worker:  # it remembers nothing
+    with Worker(fleet.installation, pace=QUICK) as worker:  # it has no cache
         until(lambda: all(loop.rounds > 3 for loop in worker.loops))
 
     assert len(list(publisher.generations("web-stable"))) == 1
 
 
-def test_queues_again_what_the_queue_has_lost(fleet: DashboardFleet) -> None:
+def test_queues_lost_orders_again(fleet: DashboardFleet) -> None:
     rollout_id = fleet.promote("web-stable", "web.1")
     fleet.dispatch()
     records = fleet.installation.records(Meta(actor="test"))
@@ -196,7 +196,7 @@ def test_queues_again_what_the_queue_has_lost(fleet: DashboardFleet) -> None:
     } == {rollout_id}
 
 
-def test_forgets_sessions_that_nobody_may_use_any_more(server: Served) -> None:
+def test_removes_sessions_that_can_no_longer_be_used(server: Served) -> None:
     installation = server.installation
     now = installation.clock()
     records = installation.records(Meta(actor="test"))
@@ -212,7 +212,7 @@ def test_forgets_sessions_that_nobody_may_use_any_more(server: Served) -> None:
     assert installation.reads.find(Key(SESSIONS.name, hash_secret("new")), Session) is not None
 
 
-def test_waits_for_surroundings_that_fail(server: Served) -> None:
+def test_retries_when_its_environment_fails(server: Served) -> None:
     worker = Worker(server.installation, pace=QUICK)
     rounds: list[int] = []
 
@@ -230,7 +230,7 @@ def test_waits_for_surroundings_that_fail(server: Served) -> None:
     assert worker.loops[0].troubles == 0, "the last one went well"
 
 
-def test_ends_loudly_at_a_fault_of_its_own(
+def test_stops_with_an_error_on_a_bug_of_its_own(
     server: Served, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[str] = []
@@ -258,9 +258,7 @@ def test_ends_loudly_at_a_fault_of_its_own(
         ({"kind": "command"}, "targets.record"),
     ],
 )
-def test_names_the_target_that_cannot_be_one(
-    tmp_path: Path, target: dict[str, str], says: str
-) -> None:
+def test_names_an_invalid_target(tmp_path: Path, target: dict[str, str], says: str) -> None:
     settings = check_settings({"data": str(tmp_path), "targets": {"record": target}})
 
     with pytest.raises(InvalidSetting, match=says):
@@ -278,7 +276,7 @@ def test_names_the_target_that_cannot_be_one(
         ("whsec_\xe9", r"whsec_ and base64"),
     ],
 )
-def test_says_what_is_wrong_with_the_secret_of_a_webhook(
+def test_explains_what_is_wrong_with_the_secret_of_a_webhook(
     tmp_path: Path, content: str, says: str
 ) -> None:
     secret = tmp_path / "secret"
@@ -293,7 +291,7 @@ def test_says_what_is_wrong_with_the_secret_of_a_webhook(
     assert set(configure_targets(settings, system_clock)) == {"notify"}
 
 
-def test_lets_no_webhook_reach_what_only_this_machine_can(tmp_path: Path) -> None:
+def test_a_webhook_cannot_reach_loopback_addresses(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text(f"{SECRET}\n")
     secret.chmod(0o600)

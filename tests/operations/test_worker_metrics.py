@@ -37,7 +37,7 @@ def test_a_worker_serves_its_metrics(tmp_path: Path) -> None:
     assert "tidegate_manifest_age_seconds" in text
 
 
-def test_a_port_that_is_taken_is_told_in_one_sentence(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_sentence(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         worker = start(tmp_path / "data", port)

@@ -1,4 +1,4 @@
-"""Quick worker settings, and waiting for what a loop does."""
+"""Fast worker settings, and waiting for the effect of a loop."""
 
 from __future__ import annotations
 
@@ -25,5 +25,5 @@ SECONDS_MAX = 60.0
 def until(holds: Callable[[], object]) -> None:
     deadline = time.monotonic() + SECONDS_MAX
     while not holds():
-        assert time.monotonic() < deadline, "it never came to that"
+        assert time.monotonic() < deadline, "the condition was never met"
         time.sleep(0.01)

@@ -1,1 +1,1 @@
-"""What operators load elsewhere: alert rules and a dashboard."""
+"""Files that operators load elsewhere: alert rules and a dashboard."""

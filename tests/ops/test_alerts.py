@@ -1,5 +1,5 @@
 """Alert rules and the Grafana dashboard: they name what exists, fire when they should, and a real
-Prometheus sees a rollout halt.
+Prometheus detects a halted rollout.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def test_each_alert_fires_and_stays_silent(programs: Path) -> None:
     promtool(programs, "test", "rules", "alerts_test.yml")
 
 
-def test_has_a_firing_case_and_a_page_for_each_alert() -> None:
+def test_each_alert_has_a_firing_case_and_a_page() -> None:
     alerts = {rule["alert"]: rule for rule in rules() if "alert" in rule}
     cases = yaml.safe_load((OPS / "alerts_test.yml").read_text())["tests"]
     fired = {
@@ -97,7 +97,7 @@ def test_names_only_metrics_that_exist(fleet: ServedFleet) -> None:
 
 @contextmanager
 def prometheus(programs: Path, folder: Path, target: str, token: str) -> Iterator[str]:
-    """A Prometheus that asks every second, and where it answers."""
+    """Run a Prometheus that scrapes every second, and return its address."""
     (folder / "token").write_text(token)
     config = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
@@ -140,7 +140,7 @@ def firing(url: str) -> set[tuple[str, str]]:
 
 
 @pytest.mark.req("NT-3", **ANY_ENGINE)
-def test_a_real_prometheus_sees_a_rollout_halt(
+def test_a_real_prometheus_detects_a_halted_rollout(
     fleet: ServedFleet, programs: Path, tmp_path: Path
 ) -> None:
     url = httpx2.URL(str(fleet.viewer.base_url))
@@ -162,6 +162,6 @@ def _scraped(url: str) -> bool:
     try:
         asked = {"query": "tidegate:rollout_halted"}
         answer = httpx2.get(f"{url}/api/v1/query", params=asked, timeout=5).json()
-    except (httpx2.HTTPError, ValueError):  # it starts, and says so in plain text
+    except (httpx2.HTTPError, ValueError):  # it is starting, and answers in plain text
         return False
     return bool(answer["data"]["result"])

@@ -1,8 +1,8 @@
 """Bugs to plant in the control plane, so that the simulation can show that it finds them.
 
 ``TIDEGATE_PLANTED_BUG`` names one; it is planted for the length of a ``with planted()``. Each is a
-fault that somebody made in earnest, whole: with every check that would have caught it by the way
-taken out as well.
+mistake that could really be made, and is complete: every check that would also have caught it is
+removed.
 """
 
 from __future__ import annotations
@@ -50,9 +50,10 @@ Patches = Sequence[tuple[object, str, Any]]
 
 @contextmanager
 def planted(name: str = "") -> Iterator[None]:
-    """With this bug, or the one that the environment asks for; without, as it is.
+    """Plant this bug, or the one that the environment names; without either, change nothing.
 
     Raises:
+
         KeyError: there is no such bug.
     """
     name = name or os.environ.get(SWITCH, "")
@@ -64,12 +65,12 @@ def planted(name: str = "") -> Iterator[None]:
 
 
 def _for(owner: ModuleType, module: str, **changed: Any) -> tuple[object, str, Any]:
-    """Another module's names with some of them changed, for one module that uses them."""
+    """Replace some names of another module, for one module that uses them."""
     return owner, module, SimpleNamespace(**{**vars(getattr(owner, module)), **changed})
 
 
 def view_in_a_second_transaction() -> Patches:
-    """Facts and records first; what operators look at follows when it follows."""
+    """Write facts and records first, and the rows that operators read in a later transaction."""
 
     def land(self: lanes.Lanes, pack: Any) -> Receipt | None:
         pack.builder.demand_current(pack.doubtful)
@@ -88,7 +89,7 @@ def view_in_a_second_transaction() -> Patches:
 
 
 def follow_ups_in_a_second_transaction() -> Patches:
-    """What a host said first; what the rollout makes of it follows when it follows."""
+    """Write a host's report first, and what the rollout derives from it in a later transaction."""
 
     def land(self: lanes.Lanes, pack: Any) -> Receipt | None:
         pack.builder.demand_current(pack.doubtful)
@@ -110,7 +111,7 @@ def follow_ups_in_a_second_transaction() -> Patches:
 
 
 def acknowledge_before_commit() -> Patches:
-    """The agent hears that its report was taken, then it is written."""
+    """Answer the agent that its report was accepted before it is written."""
     land = lanes.Lanes._land
 
     def answered_first(self: lanes.Lanes, pack: Any) -> Receipt | None:
@@ -129,12 +130,12 @@ def acknowledge_before_commit() -> Patches:
 
 
 def duplicate_check_removed() -> Patches:
-    """A report that was taken is taken again when it is sent again."""
+    """Accept a repeated report a second time."""
     return [*repeat_refused(), (hosts, "_demand_next", lambda record, event: None)]
 
 
 def repeat_refused() -> Patches:
-    """A report that was taken is refused when it is sent again: its agent never gets on."""
+    """Refuse a repeat of an accepted report, so that its agent can never continue."""
 
     def decide(rows: Any, command: report_slices.ReportEvent, now: datetime) -> Sequence[Any]:
         tally, record, *others = rows
@@ -146,7 +147,7 @@ def repeat_refused() -> Patches:
 
 
 def cursor_moved_by_joins() -> Patches:
-    """When all hosts of a wave have their order, the next wave has come."""
+    """Advance to the next wave when all hosts of a wave have their order."""
     join = host_steps.join
 
     def moving(tally: RolloutTally, event: Any, now: datetime) -> Any:
@@ -161,8 +162,8 @@ def cursor_moved_by_joins() -> Patches:
 
 
 def wave_passed_for_good() -> Patches:
-    """Where the cursor has been nobody looks again: a host that waited for its reboot when it
-    passed may fail, and be tried again together with the waves behind it.
+    """Never check a wave again that the cursor has passed: a host that waited for its reboot then
+    may fail, and be retried together with later waves.
     """
     return [
         _for(context, "tallies", reached=lambda tally: tally.current_wave),
@@ -171,7 +172,7 @@ def wave_passed_for_good() -> Patches:
 
 
 def soak_from_open() -> Patches:
-    """The soak is measured from the order, not from the moment in which the target runs."""
+    """Measure the soak from the order, not from the time at which the target runs."""
     activated = activation._activate
 
     def early(record: HostRecord, at: datetime, now: datetime, *, assumed: bool) -> Any:
@@ -183,7 +184,7 @@ def soak_from_open() -> Patches:
 
 
 def quarantine_not_loaded() -> Patches:
-    """Rows of quarantine are written and never looked at."""
+    """Write rows of quarantine and never read them."""
     sight = reader.FleetReader._gate_input
 
     def blind(self: reader.FleetReader, rollout_id: str, *, hosts: bool) -> Any:
@@ -196,7 +197,7 @@ def quarantine_not_loaded() -> Patches:
 
 
 def halted_still_dispatching() -> Patches:
-    """A host failed, and orders go out as if nothing had happened."""
+    """Send orders after a host failed, as if nothing had happened."""
     under_way = preconditions.demand_under_way
 
     def unhalted(tally: RolloutTally, wave: int, now: datetime, *, late: bool) -> None:
@@ -216,7 +217,7 @@ def halted_still_dispatching() -> Patches:
 
 
 def budget_without_reservations() -> Patches:
-    """A slot counts as taken when its order is acknowledged; until then others may have it too."""
+    """Count a slot as taken when its order is acknowledged; until then others may take it too."""
 
     def reserved(budget: Budget, fact: DispatchReserved) -> Budget:
         return replace(budget, in_flight=budget.in_flight + 1)
@@ -239,40 +240,40 @@ def budget_without_reservations() -> Patches:
 
 # ── one layer of several ──────────────────────────────────────────────────────────────────────────
 
-# Before an order goes out the gates are asked, and then the rows. With one of the two gone the
-# other still holds, so that nothing bad happens: these are found by comparing the two.
+# Before an order is sent, the gates are checked and then the rows. With one of the two removed the
+# other still holds, so nothing bad happens: these bugs are found by comparing the two.
 
 
 def _without(name: str) -> Patches:
-    """No such gate."""
+    """Remove a gate."""
     left = tuple(gate for gate in checks.GATES if gate.name != name)
     return [_for(room, "checks", GATES=left) for room in (dispatch_pass, explain)]
 
 
 def quarantine_not_seen_by_gates() -> Patches:
-    """The gates look at an empty set; the rows know better."""
+    """The gates read an empty set; the rows are right."""
     blind, _ = quarantine_not_loaded()
     return [blind]
 
 
 def quarantine_not_seen_by_rows() -> Patches:
-    """Only the gates know what is quarantined."""
+    """Only the gates check quarantines."""
     _, unchecked = quarantine_not_loaded()
     return [unchecked]
 
 
 def halt_not_seen_by_gates() -> Patches:
-    """The gates let orders of a halted rollout go."""
+    """The gates pass orders of a halted rollout."""
     return _without("halted")
 
 
 def halt_not_seen_by_rows() -> Patches:
-    """A dispatcher that looked before the failure sends orders after it."""
+    """A dispatcher that read before the failure sends orders after it."""
     return list(halted_still_dispatching()[2:])
 
 
 def budget_not_seen_by_gates() -> Patches:
-    """The gates let more go than a budget allows."""
+    """The gates pass more orders than a budget allows."""
     return _without("disruption-budget")
 
 
@@ -283,12 +284,12 @@ def budget_not_seen_by_rows() -> Patches:
 
 
 def freeze_not_seen_by_gates() -> Patches:
-    """The gates let orders of a frozen channel go."""
+    """The gates pass orders of a frozen channel."""
     return _without("freeze")
 
 
 def stops_not_seen_by_rows() -> Patches:
-    """A dispatcher that looked before a freeze or a hold sends orders after it."""
+    """A dispatcher that read before a freeze or a hold sends orders after it."""
     return [
         _for(room, "channel_stops", demand_unstopped=lambda *given: None)
         for room in (report_slices, order_slices)
@@ -296,7 +297,7 @@ def stops_not_seen_by_rows() -> Patches:
 
 
 def stops_not_seen_at_the_acknowledgement() -> Patches:
-    """An order that was handed out before a freeze or a hold is used under it."""
+    """An order that was handed out before a freeze or a hold is used during it."""
 
     def blind(rows: Any, command: report_slices.ReportEvent, now: datetime) -> Any:
         acknowledged = isinstance(command.event, DispatchAck)
@@ -308,12 +309,12 @@ def stops_not_seen_at_the_acknowledgement() -> Patches:
 
 
 def wave_not_seen_by_gates() -> Patches:
-    """The gates let hosts of every wave go."""
+    """The gates pass hosts of every wave."""
     return _without("wave-promotion")
 
 
 def wave_not_seen_by_rows() -> Patches:
-    """Whoever names the wrong wave gets its order."""
+    """A host gets its order although the command names the wrong wave."""
     dispatchable = preconditions._demand_dispatchable
 
     def anyway(tally: RolloutTally, wave: int) -> None:
@@ -336,7 +337,7 @@ def _joins_anyway() -> Patches:
 
 
 def edge_opened_by_an_idle_channel() -> Patches:
-    """A channel that comes first lets every release go as soon as nothing is under way there."""
+    """An earlier channel passes every release as soon as nothing is under way there."""
 
     def idle(edge: ChannelEdge, *looks_at: Any) -> Any:
         return judge_edge(replace(edge, require=EdgeRequires.IDLE), *looks_at)

@@ -1,4 +1,6 @@
-"""A simulated host, as the real agent, ignores a switch whose order it gave up since."""
+"""A simulated host, like the real agent, ignores the end of a switch whose order it has given
+up.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ NEWER = replace(ORDER, rollout_id="web@web.2", target_closure="sha256:2")
 
 
 class OneHost:
-    """A host, its clock, and a control plane that accepts what it reports, unless told not to."""
+    """A host, its clock, and a control plane that accepts its reports unless a test makes it
+    refuse.
+    """
 
     def __init__(self) -> None:
         self._now = T0
@@ -64,14 +68,14 @@ class OneHost:
         self._now = until
 
     def take(self, order: QueuedDispatch, activation: float) -> None:
-        """Take the order. Its switch lasts so long, from the confirmed acknowledgement on."""
+        """Take the order. Its switch lasts this long, from the confirmed acknowledgement on."""
         self.agent.rates = replace(CALM, activation=Span(activation, activation))
         self.agent.take(order)
         entry = self.agent.journal.popleft()
         self.agent.confirm(entry)
 
     def give_up(self) -> None:
-        """Refuse the report that the switch started, as of a host that was given up."""
+        """Refuse the report that the switch started, as for a host whose order was given up."""
         self._is_refusing = True
         self.wait(1.0)
         self._is_refusing = False

@@ -1,4 +1,6 @@
-"""The same simulation on every engine: seeds, faults and invariants as on memory, few and small."""
+"""The same simulation on every engine: seeds, faults and invariants as on memory, but few and
+small.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,8 @@ from tidegate.simulate.scenario import Scenario, SimulationResult, draw_scenario
 from tidegate.simulate.world import World
 
 SEEDS = 2
-SEEDS_MAX = 100  # that are looked at to find them
-EVENTS_MAX = 190  # of one: some engines take a while for each
+SEEDS_MAX = 100  # that are searched to find them
+EVENTS_MAX = 190  # of one seed: some engines take a while for each
 HOSTS = 6
 SICKLY = replace(ROUGH, probe_fails=0.2)
 STATES = {RolloutState.REVERTED, RolloutState.SUPERSEDED, RolloutState.TERMINAL}
@@ -33,8 +35,8 @@ def small(seed: int) -> Scenario:
 
 
 @cache
-def telling() -> list[SimulationResult]:
-    """The first seeds in which enough happens, as they go on memory."""
+def find_eventful_seeds() -> list[SimulationResult]:
+    """Return the first seeds in which enough happens, found on memory."""
     ended = (World(small(seed)).run() for seed in islice(count(), SEEDS_MAX))
     brief = (item for item in ended if item.events <= EVENTS_MAX)
     rich = (item for item in brief if item.entered >= STATES and item.types >= TYPES)
@@ -48,10 +50,10 @@ def opened(request: pytest.FixtureRequest, engine: str, home: Path) -> Store:
 
 @pytest.mark.req("RO-3", "RO-7", "RO-10", "RO-11", "RO-12", "RO-14")
 @pytest.mark.parametrize("nth", range(SEEDS))
-def test_a_fleet_settles_on_the_engine_fact_for_fact_as_in_memory(
+def test_a_fleet_completes_with_the_same_facts_as_in_memory(
     request: pytest.FixtureRequest, engine: str, tmp_path: Path, nth: int
 ) -> None:
-    wanted = telling()[nth]
+    wanted = find_eventful_seeds()[nth]
 
     with closing(opened(request, engine, tmp_path)) as store:
         ended = World(small(wanted.seed), store).run()

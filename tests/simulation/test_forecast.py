@@ -1,4 +1,4 @@
-"""A forecast plays the real plan: its waves, soaks, budgets, edges and tolerances decide."""
+"""A forecast simulates the real plan: its waves, soaks, budgets, edges and tolerances decide."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def planned(hosts: int, *budgets: Budget, **policy: object) -> tuple[Channel, Pl
     return channel, plan(channel, fleet, budgets)
 
 
-def test_a_calm_fleet_ends_wave_by_wave_and_the_soak_is_waited_for() -> None:
+def test_a_fleet_without_failures_ends_wave_by_wave_after_each_soak() -> None:
     found = forecast(*planned(8), Odds(), [1, 2, 3])
 
     assert found.ends == {"Terminal": 3}
@@ -60,7 +60,7 @@ def test_the_same_seeds_give_the_same_forecast() -> None:
     assert forecast(*planned(12), odds, [5]) != forecast(*planned(12), odds, [7])
 
 
-def test_a_host_that_fails_stops_it_and_later_waves_never_come() -> None:
+def test_a_host_that_fails_stops_it_and_later_waves_never_start() -> None:
     found = forecast(*planned(8), Odds(failing=("web-0001",)), [1, 2])
 
     assert found.ends == {"Reverted": 2}
@@ -76,7 +76,7 @@ def test_a_host_that_fails_stops_it_and_later_waves_never_come() -> None:
     ]
 
 
-def test_what_the_policy_says_of_failures_decides() -> None:
+def test_the_policy_on_failures_decides() -> None:
     tolerant = (WAVES[0], WaveSpec(name="rest", failures_max=1))
     failing = Odds(failing=("web-0005",))
 
@@ -99,7 +99,7 @@ def test_budgets_and_edges_of_the_plan_make_it_slower() -> None:
     assert chained.seconds > free.seconds
 
 
-def test_a_host_that_is_off_is_waited_for_unless_the_policy_gives_it_up() -> None:
+def test_waits_for_a_silent_host_unless_the_policy_skips_it() -> None:
     off = Odds(offline=1.0)
 
     waiting = forecast(*planned(4), off, [1])
@@ -110,7 +110,7 @@ def test_a_host_that_is_off_is_waited_for_unless_the_policy_gives_it_up() -> Non
     assert given_up.state == "Terminal"
 
 
-def test_a_host_that_was_never_heard_is_silent_since_it_enrolled() -> None:
+def test_a_host_that_never_reported_is_silent_since_it_enrolled() -> None:
     policy = ChannelPolicy(offline_grace_seconds=300, ack_seconds=60, waves=NOBODY_NEEDED)
     lane = ScenarioChannel(channel="web-stable", selector="*", policy=policy)
     scenario = Scenario(seed=1, hosts=1, channels=(lane,), rates=Rates(off=1.0), restless=False)
@@ -123,17 +123,17 @@ def test_a_host_that_was_never_heard_is_silent_since_it_enrolled() -> None:
     assert {"HostSilent", "HostSkipped", "RolloutTerminal"} <= world.watch.model.types
 
 
-def test_many_hosts_are_stood_for_by_few() -> None:
+def test_a_few_hosts_represent_many() -> None:
     found = forecast(*planned(5 * SIMULATED_MAX), Odds(), [1])
 
     assert found.hosts == 5 * SIMULATED_MAX
     assert found.stands_for == 5
-    # One of the two canaries, and every fifth of the others.
+    # One of the two canaries, and every fifth of the other hosts.
     assert found.timeline[0].what == "opened, 201 hosts simulated"
     assert found.state == "Terminal"
 
 
-def test_an_empty_plan_is_over_at_once() -> None:
+def test_an_empty_plan_ends_at_once() -> None:
     found = forecast(*planned(0), Odds(), [1])
 
     assert (found.state, found.seconds, found.waves) == ("Terminal", 0, ())
@@ -148,7 +148,7 @@ def test_an_empty_plan_is_over_at_once() -> None:
         (Odds(failing=("db-1",)), "db-1 is in no wave of the plan"),
     ],
 )
-def test_refuses_odds_that_are_none(odds: Odds, says: str) -> None:
+def test_refuses_invalid_probabilities(odds: Odds, says: str) -> None:
     with pytest.raises(InvalidInput, match=says):
         forecast(*planned(4), odds, [1])
 
@@ -160,7 +160,7 @@ def test_refuses_no_seeds_and_too_many() -> None:
         forecast(*planned(4), Odds(), range(51))
 
 
-# ── what holds hosts ──────────────────────────────────────────────────────────────────────────────
+# ── what delays hosts ─────────────────────────────────────────────────────────────────────────────
 
 NOW = datetime(2026, 11, 18, 9, tzinfo=UTC)
 
@@ -210,7 +210,7 @@ def test_each_host_waits_for_the_window_of_its_own_zone() -> None:
     assert found.state == "Terminal"
 
 
-def test_a_freeze_with_an_end_is_waited_for() -> None:
+def test_waits_for_the_end_of_a_freeze() -> None:
     frozen = ForecastConditions(at=NOW, frozen_until=NOW + timedelta(hours=2))
 
     found = forecast(*planned(8), Odds(), [1], frozen)
@@ -218,7 +218,7 @@ def test_a_freeze_with_an_end_is_waited_for() -> None:
     assert (found.waits_seconds, found.state) == (7_200, "Terminal")
 
 
-def test_a_freeze_that_ends_while_windows_are_shut_is_followed_by_the_next_window() -> None:
+def test_a_freeze_that_ends_while_windows_are_closed_is_followed_by_the_next_window() -> None:
     night = window("2026-11-18T22:00", 7_200)
     held = ForecastConditions(at=NOW, windows=(night,), frozen_until=NOW + timedelta(hours=20))
 
@@ -227,7 +227,7 @@ def test_a_freeze_that_ends_while_windows_are_shut_is_followed_by_the_next_windo
     assert found.waits_seconds == (13 + 24) * 3_600
 
 
-def test_nothing_goes_out_before_the_start_that_was_asked_for() -> None:
+def test_sends_no_order_before_the_requested_start() -> None:
     late = ForecastConditions(at=NOW, start_at=NOW + timedelta(hours=2))
     past = ForecastConditions(at=NOW, start_at=NOW - timedelta(hours=2))
 
@@ -241,7 +241,7 @@ def test_nothing_goes_out_before_the_start_that_was_asked_for() -> None:
         forecast(*planned(8), Odds(), [1], past)
 
 
-def test_says_when_windows_are_shut_and_for_how_many_hosts() -> None:
+def test_reports_when_windows_are_closed_and_for_how_many_hosts() -> None:
     channel, made = planned(8)
     names = [host for wave in made.waves for host in wave.hosts]
     labels = {name: {"tz": "Asia/Tokyo"} if name == names[-1] else {} for name in names}
@@ -259,7 +259,7 @@ def test_says_when_windows_are_shut_and_for_how_many_hosts() -> None:
     ]
 
 
-def test_switches_take_as_long_as_they_took_before() -> None:
+def test_switches_take_as_long_as_in_earlier_rollouts() -> None:
     quick = forecast(*planned(8), Odds(), [1], ForecastConditions(activation=(0.5, 1.0)))
     slow = forecast(*planned(8), Odds(), [1], ForecastConditions(activation=(300.0, 320.0)))
 

@@ -1,4 +1,4 @@
-"""The simulation finds each bug that is planted, and finds nothing where none is."""
+"""The simulation finds each planted bug, and finds nothing without one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tidegate.simulate.world import World
 
 SEEDS_MAX = 60  # within which each bug is found
 
-# What must give it away, so that a bug is not found by an accident of how it was planted.
+# How each bug must show, so that it is not found by an accident of how it was planted.
 SIGNS = {
     "view_in_a_second_transaction": "rollouts/",
     "follow_ups_in_a_second_transaction": "the row is",
@@ -39,7 +39,7 @@ SIGNS = {
     "edge_opened_by_an_idle_channel": "OP-2",
 }
 
-# Where each was found last: tried first, so that a run need not search.
+# Where each was found last. It is tried first, so that a run need not search.
 SEEDS = {
     "view_in_a_second_transaction": 0,
     "follow_ups_in_a_second_transaction": 0,
@@ -68,7 +68,7 @@ SEEDS = {
 
 
 def found(bug: str) -> tuple[int, str] | None:
-    """A seed that breaks, and what it says."""
+    """Return a seed that fails, and its message."""
     with planted():
         for seed in (SEEDS.get(bug, 0), *range(SEEDS_MAX)):
             try:
@@ -80,7 +80,7 @@ def found(bug: str) -> tuple[int, str] | None:
 
 @cache
 def holds(seed: int) -> None:
-    """Run the seed with no bug switched on: it is one program, whatever was looked for before."""
+    """Run the seed without any bug: it is the same program, whatever was planted before."""
     with planted():
         World(draw_scenario(seed)).run()
 
@@ -99,5 +99,5 @@ def test_finds_the_planted_bug_and_nothing_without_it(
     holds(seed)
 
 
-def test_every_bug_has_its_sign() -> None:
+def test_every_bug_has_an_expected_symptom() -> None:
     assert SIGNS.keys() == BUGS.keys()

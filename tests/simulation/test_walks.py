@@ -1,4 +1,5 @@
-"""Random walks of the rollout engine: no rule breaks, explain names every wait, replay is equal.
+"""Random walks of the rollout engine: no rule is violated, explain names every wait, replay is
+equal.
 
 A long run has 5,000 of them. ``python -m bench walks`` runs the same ones, by ranges of seeds.
 """
@@ -23,8 +24,8 @@ WALKS = more(10, long=5_000)
 CHUNK = 5
 
 PURE = "the machines and folds are the same on every engine; engines run some seeds of their own"
-NOT_WALKED = {"operations"}  # what a promotion owes to the outside holds no rollout up
-MET_IN = (45, 13, 6, 38, 0, 7, 19)  # seeds that come across everything, tried first
+NOT_WALKED = {"operations"}  # outbox effects of a promotion delay no rollout
+MET_IN = (45, 13, 6, 38, 0, 7, 19)  # seeds that cover everything, tried first
 SEEDS_MAX = 60
 
 
@@ -32,14 +33,14 @@ SEEDS_MAX = 60
 @pytest.mark.req("RO-12", engines=None, reason=PURE)
 @pytest.mark.req("OP-10", engines=None, reason=PURE)
 @pytest.mark.parametrize("first", range(0, WALKS, CHUNK))
-def test_whoever_does_what_explain_names_every_wait_and_replay_is_equal(first: int) -> None:
+def test_explain_names_every_wait_and_replay_is_equal_on_random_walks(first: int) -> None:
     for seed in range(first, first + CHUNK):
         walk(seed)
 
 
 @pytest.mark.long
 def test_walks_use_every_verb_and_meet_every_gate_and_policy_member() -> None:
-    """The walks above would end well with an operator who does nothing, too."""
+    """The walks above would also end well with an operator who does nothing."""
     world = World(draw_walk(0), operator=WalkingOperator)
     assert isinstance(world.operator, WalkingOperator)
     members = {field.name for kind in (ChannelPolicy, WaveSpec) for field in fields(kind)}
@@ -58,7 +59,7 @@ def _met(found: Walk) -> set[str]:
 
 
 def _first_violation() -> str:
-    """What the first of the walks that breaks a rule says."""
+    """Return the message of the first walk that violates a rule."""
     for seed in range(SEEDS_MAX):
         try:
             walk(seed)
@@ -82,12 +83,12 @@ def test_walks_find_a_planted_bug(bug: str, sign: str) -> None:
 
 @pytest.mark.long
 def test_walks_notice_a_wait_that_explain_does_not_name() -> None:
-    """Were the waits at gates left out, nothing would say why a held rollout does not move."""
+    """Without the waits at gates, nothing would explain why a held rollout does not proceed."""
     with patch.object(gate_waits, "list_gate_waits", lambda look, state, rollout_id: ()):
         assert "OP-10: nothing says why" in _first_violation()
 
 
-def test_a_walk_is_known_by_its_seed() -> None:
+def test_a_walk_is_determined_by_its_seed() -> None:
     first, again = walk(3), walk(3)
 
     assert (first.ended.trace, first.verbs) == (again.ended.trace, again.verbs)

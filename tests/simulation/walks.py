@@ -52,17 +52,17 @@ from tidegate.simulate.world import World
 ZONES = "abc"
 DEEDS_A_LOOK = 2
 NOBODY_THERE = "No host ran"  # on the channel that comes first, so nothing will succeed there
-STROLL = Span(30.0, 120.0)  # from one look of the operator to the next
+STROLL = Span(30.0, 120.0)  # between two actions of the operator
 WALK_HOURS = 0.6
 RATES = replace(ROUGH, torn=0.005, off=0.02, probe_fails=0.04, activation_fails=0.04, bare=0.1)
 
-# Verbs that make sense seldom, or that much follows from: they get another turn.
+# Verbs that are rarely possible, or that much follows from: they get another turn.
 USEFUL = (
     *("rollout clear", "rollout clear", "rollout retry", "rollout retry", "rollout continue"),
     *("channel rollback", "channel rollback --now", "channel rollback --to", "quarantine lift"),
 )
 
-# Which channels each channel waits for, by their places.
+# The channels that each channel waits for, by their places.
 SHAPES: tuple[tuple[tuple[int, ...], ...], ...] = (
     ((),),
     ((), (0,)),
@@ -73,7 +73,9 @@ SHAPES: tuple[tuple[tuple[int, ...], ...], ...] = (
 
 
 def draw_walk(seed: int) -> Scenario:
-    """The scenario of a seed: channels that wait for each other, with policies of all members."""
+    """Build the scenario of a seed: channels that wait for each other, with policies of all
+    members.
+    """
     dice = Random(f"walk {seed}")
     shape = dice.choice(SHAPES)
     hosts = dice.randint(2 * len(shape), 3 * len(shape) + 3)
@@ -109,7 +111,7 @@ def hosts_in(fleet: Mapping[str, Mapping[str, str]], zone: str) -> list[str]:
 
 
 def draw_policy(dice: Random, own: Sequence[str], before: Iterable[str] = ()) -> ChannelPolicy:
-    """A policy in which any member may be set. The last wave takes every host that is left.
+    """Draw a policy in which any member may be set. The last wave takes every remaining host.
     ``own``: the hosts of the channel, ``before``: the channels that it waits for.
     """
     edges = tuple(_draw_edge(dice, channel) for channel in before)
@@ -120,7 +122,7 @@ def draw_policy(dice: Random, own: Sequence[str], before: Iterable[str] = ()) ->
     named: tuple[dict[str, Any], ...] = ({"name": "canary", **first}, {"name": "rest"})
     waves = tuple(_draw_wave(dice, number, members) for number, members in enumerate(named))
     waves = dice.choice([waves, waves, waves[1:], ()])
-    # Within one wave: a host may not wait for a host of a later wave.
+    # Within one wave: a host must not wait for a host of a later wave.
     pair = (HostEdge(own[0], own[1]),) if len(own) > 1 > len(waves) - 1 else ()
     return ChannelPolicy(
         waves=waves,
@@ -163,7 +165,7 @@ def _draw_wave(dice: Random, number: int, members: dict[str, Any]) -> WaveSpec:
 
 
 class WalkingOperator(SimulatedOperator):
-    """Uses any verb at any time, until the faults end. Then does what ``explain`` names."""
+    """Uses any verb at any time until the faults end. Then does what ``explain`` names."""
 
     def __init__(self, world: World) -> None:
         super().__init__(world)
@@ -173,7 +175,7 @@ class WalkingOperator(SimulatedOperator):
 
     @property
     def verbs(self) -> dict[str, Callable[[], object]]:
-        """What the operator can do, besides what every simulated operator does."""
+        """What the operator can do, in addition to what every simulated operator does."""
         return {
             "rollout pause": self._pause_one,
             "rollout abort": self._abort_one,
@@ -215,7 +217,7 @@ class WalkingOperator(SimulatedOperator):
             self._follow_explain()
 
     def _stroll(self) -> None:
-        """Do something, and come back soon, for as long as faults happen."""
+        """Do something, and act again soon, for as long as faults happen."""
         scenario = self._world.scenario
         if self._world.now() >= scenario.starts_at + timedelta(hours=scenario.hours):
             return
@@ -232,7 +234,7 @@ class WalkingOperator(SimulatedOperator):
             counted[name] += 1
 
     def _do(self, deed: Callable[[], object]) -> None:
-        with suppress(Invalid):  # it asks for something that makes no sense now
+        with suppress(Invalid):  # the verb makes no sense now
             super()._do(deed)
 
     # ── rollouts ──
@@ -254,7 +256,7 @@ class WalkingOperator(SimulatedOperator):
             self._clear(row)
 
     def _retry(self) -> None:
-        """All hosts that failed, or one of them."""
+        """Retry all hosts that failed, or one of them."""
         if (row := self._one(CLEARABLE)) is not None:
             named = self._failed(row.rollout_id)[: self._dice.randrange(2)]
             rollouts = self._plane.rollouts
@@ -282,7 +284,7 @@ class WalkingOperator(SimulatedOperator):
             self._do(lambda: rollouts.promote_all(OPERATOR, row.rollout_id, "a hurry"))
 
     def _override_one(self) -> None:
-        """Any gate, to the end or for a while."""
+        """Override any gate, to the end or for a while."""
         if (row := self._one()) is None:
             return
         gate = self._dice.choice(list(OverridableGate))
@@ -305,7 +307,7 @@ class WalkingOperator(SimulatedOperator):
         return f"walk{self.deeds}"
 
     def _promote_any(self, *, override: bool = False) -> None:
-        """Any release that was published, also an older one, at once or somewhat later."""
+        """Promote any published release, also an older one, at once or somewhat later."""
         if self.releases == 0:
             return
         later = self._world.now() + timedelta(seconds=240)
@@ -358,7 +360,7 @@ class WalkingOperator(SimulatedOperator):
         self._do(lambda: self._plane.promotions.rollback(asked))
 
     def _edit(self) -> None:
-        """Another policy; what the channel waits for stays."""
+        """Set another policy; the edges of the channel do not change."""
         channel = self._channel()
         known = self._row(channel).policy
         own = hosts_in(self._world.scenario.fleet, channel[-1])
@@ -385,7 +387,7 @@ class WalkingOperator(SimulatedOperator):
     # ── when the faults have ended ──
 
     def _follow_explain(self) -> None:
-        """Do what each wait that needs a person asks for, and nothing else."""
+        """Do what each wait that needs a person names, and nothing else."""
         plane = self._plane
         ids = [row.rollout_id for row in plane.fleet_reader.open_rollouts()]
         state = plane.fleet_reader.state(ids, self._world.now(), late=True)
@@ -395,7 +397,7 @@ class WalkingOperator(SimulatedOperator):
                     break
 
     def _answer(self, plane: SimulatedControlPlane, rollout_id: str, wait: Wait) -> bool:
-        """Carry a verb of the wait out, if a person must."""
+        """Carry out a verb of the wait, if a person must."""
         match wait.code:
             case "stopped":
                 self._do(
@@ -422,11 +424,11 @@ class WalkingOperator(SimulatedOperator):
 
 
 class Walk(Struct, frozen=True):
-    """How a walk ended, and what it came across."""
+    """How a walk ended, and what it encountered."""
 
     ended: SimulationResult
     verbs: Counter[str]  # that were not refused
-    gates: frozenset[str]  # that were shut for some rollout
+    gates: frozenset[str]  # that were closed for some rollout
     members: frozenset[str]  # of policies and waves, set to something else than the default
 
 
@@ -434,8 +436,10 @@ def walk(seed: int) -> Walk:
     """Walk to the end, and compare replay and rows there.
 
     Raises:
-        InvariantViolation: a rule is broken, or ``explain`` cannot name what a rollout waits for.
-        AssertionError: it does not come to rest, or replay differs.
+
+        InvariantViolation: a rule is violated, or ``explain`` cannot name what a rollout waits for.
+
+        AssertionError: it does not come to an end, or replay differs.
     """
     scenario = draw_walk(seed)
     world = World(scenario, operator=WalkingOperator)

@@ -1,1 +1,1 @@
-"""Rollouts as transcripts: what is done, a line `----`, and what changed."""
+"""Rollouts as transcripts: the input, a line `----`, and what changed."""

@@ -1,12 +1,14 @@
-"""Writes what changed into all transcripts: `python -m tests.transcripts`. Then read the diff."""
+"""Writes the current results into all transcripts: `python -m tests.transcripts`. Then read the
+diff.
+"""
 
 from __future__ import annotations
 
-from tests.transcripts.player import played
+from tests.transcripts.player import replay
 from tests.transcripts.test_transcripts import STORIES
 
 for story in STORIES:
     text = story.read_text()
-    if (now := played(text)) != text:
+    if (now := replay(text)) != text:
         story.write_text(now)
         print(f"wrote {story.name}")

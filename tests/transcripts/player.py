@@ -1,4 +1,4 @@
-"""Plays a transcript: each input line is done to a fleet in memory, and what changed is written.
+"""Plays a transcript: runs each input line on a fleet in memory, and writes what changed.
 
     # A comment, kept as it is.
     ack e1
@@ -6,10 +6,10 @@
     DispatchAck e1
     HostStateChanged e1 Pending → Activating
 
-A line is a verb and its words; `VERBS` lists them. They are said about the rollout that was
-promoted last, on the channel `edge`. What follows `----` is the facts that were appended, a row of
-the quarantine that came or went, or the refusal. The fleet has real slices, folds, dispatcher,
-order queue, lanes and timers. Its clock stands still until `wait`.
+A line is a verb and its arguments; `VERBS` lists them. It applies to the rollout that was promoted
+last, on the channel `edge`. After `----` come the facts that were appended, a quarantine row that
+was added or removed, or the refusal. The fleet has real slices, folds, dispatcher, order queue,
+lanes and timers. Its clock does not move until `wait`.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class TranscriptPlayer:
         self._said: list[str] = []
 
     def play(self, line: str) -> list[str]:
-        """Do what a line says, and tell what changed."""
+        """Run an input line, and return what changed."""
         verb, *words = line.split()
         after = self.fleet.log()[-1].position if self.fleet.log() else 0
         self._said = []
@@ -90,11 +90,11 @@ class TranscriptPlayer:
             self._said.append(f"refused, {refusal.code}: {DIGEST.sub('…', refusal.detail)}")
             if verb == "ack" and not isinstance(refusal, RolloutIsPaused):
                 self._orders.pop(words[0], None)  # the agent drops it and polls again
-        facts = [told(event) for event in self.fleet.log(after)]
+        facts = [format_fact(event) for event in self.fleet.log(after)]
         return [*facts, *self._quarantines(), *self._said] or ["nothing"]
 
     def finish(self) -> None:
-        """Check what must hold of every fleet, whatever was done to it."""
+        """Check what must hold of every fleet at the end of any transcript."""
         self.fleet.check_invariants()
         assert differences(self.fleet.store, FOLDS) == []
 
@@ -111,7 +111,9 @@ class TranscriptPlayer:
     # ── set-up ──
 
     def channel(self, *words: str) -> None:
-        """`channel canary:1 rest` in waves; `halt` instead of rollback-and-halt."""
+        """Create a channel: `channel canary:1 rest` in waves; `halt` instead of
+        rollback-and-halt.
+        """
         waves = [word for word in words if word != "halt"]
         specs = (
             WaveSpec(name=name, count=int(count) if count else None, soak_seconds=SOAK)
@@ -181,14 +183,14 @@ class TranscriptPlayer:
     # ── agents ──
 
     def poll(self, host_id: str) -> None:
-        """The host is handed its order, and has not acknowledged it yet."""
+        """Hand the host its order, without an acknowledgement."""
         order = self.fleet.control_plane.deliveries.poll(host_id)
         if order is not None:
             self._orders[host_id] = order
         self._said.append("no order" if order is None else f"order {order.rollout_id}")
 
     def ack(self, *host_ids: str) -> None:
-        """The host acknowledges the order that it was handed, or polls for it first."""
+        """Acknowledge the order that the host received, or poll for it first."""
         for host_id in host_ids:
             deliveries = self.fleet.control_plane.deliveries
             order = self._orders.get(host_id) or deliveries.poll(host_id)
@@ -215,7 +217,7 @@ class TranscriptPlayer:
         self.fleet.converge(self.rollout_id, *host_ids)
 
     def reach(self, *host_ids: str) -> None:
-        """From the order to Converged, the soak included."""
+        """Take the host from the order to Converged, including the soak."""
         self.ack(*host_ids)
         self.activate(*host_ids)
         for host_id in host_ids:
@@ -230,7 +232,7 @@ class TranscriptPlayer:
         self.fleet.say(ActivationFailed, self.rollout_id, host_id, exit_code=1)
 
     def sicken(self, host_id: str) -> None:
-        """The host gives up, because its probe has failed for too long."""
+        """Fail the host, because its probe has failed for too long."""
         self.fleet.say(
             Failed,
             self.rollout_id,
@@ -244,7 +246,7 @@ class TranscriptPlayer:
         self.fleet.revert(self.rollout_id, host_id)
 
     def stick(self, host_id: str) -> None:
-        """The host cannot roll back."""
+        """Report that the host cannot roll back."""
         self.fleet.say(RollbackFailed, self.rollout_id, host_id, phase="switch", exit_code=1)
 
 
@@ -261,8 +263,8 @@ VERBS: dict[str, Callable[..., None]] = {
 }
 
 
-def told(event: Event) -> str:
-    """A fact as one line: its type, whom it is about, and what moved."""
+def format_fact(event: Event) -> str:
+    """Format a fact as one line: its type, its host, and what changed."""
     said: dict[str, Any] = msgspec.to_builtins(SCHEMA.vocabulary.value(event))
     words = [event.type]
     words += [said["host_id"]] if "host_id" in said else [said[it] for it in SHOWN if it in said]
@@ -280,8 +282,8 @@ def told(event: Event) -> str:
     return " ".join([*words, *(["(late)"] if said.get("late") else [])])
 
 
-def played(text: str) -> str:
-    """The transcript as it is when its input lines are done now."""
+def replay(text: str) -> str:
+    """Return the transcript with the results of its input lines now."""
     player = TranscriptPlayer()
     lines: list[str] = []
     is_input = True

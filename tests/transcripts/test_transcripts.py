@@ -1,4 +1,4 @@
-"""Each transcript, played again, says what it said. `python -m tests.transcripts` rewrites them."""
+"""Each transcript gives the same results again. `python -m tests.transcripts` rewrites them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.transcripts.player import VERBS, played
+from tests.transcripts.player import VERBS, replay
 
 STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda story: story.stem)
-def test_goes_as_it_is_written(story: Path) -> None:
+def test_a_transcript_gives_the_recorded_results(story: Path) -> None:
     text = story.read_text()
 
-    assert played(text) == text, "if it is meant, run python -m tests.transcripts"
+    assert replay(text) == text, "if it is meant, run python -m tests.transcripts"
 
 
 def test_uses_every_verb() -> None:
@@ -24,9 +24,9 @@ def test_uses_every_verb() -> None:
     assert VERBS.keys() <= used
 
 
-def test_replaces_an_old_answer_and_keeps_comments() -> None:
+def test_replaces_an_old_result_and_keeps_comments() -> None:
     text = "# One host.\n\nhosts e1\n----\nan old answer\n\ndispatch\n"
 
-    assert played(text) == (
+    assert replay(text) == (
         "# One host.\n\nhosts e1\n----\nHostEnrolled e1\n\ndispatch\n----\nnothing\n"
     )

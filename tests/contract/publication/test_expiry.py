@@ -42,13 +42,13 @@ KEPT_VERSIONED = PublicationPolicy(versioned=True, retention=DAY)
 
 
 @pytest.mark.req("PB-7")
-def test_collects_a_pointer_past_its_ttl_by_a_fact_and_publishes_anew(
+def test_deletes_a_pointer_past_its_ttl_with_a_fact_and_publishes_again(
     publishing: Publishing,
 ) -> None:
     publishing.publish("one", KEPT)
     publishing.clock.advance(DAY - timedelta(microseconds=1))
     assert collect_past(publishing.control) == CollectedRows()
-    assert publishing.publisher.read(PAGE) is not None, "stale for long, and still what readers get"
+    assert publishing.publisher.read(PAGE) is not None, "stale for a long time, and still served"
 
     publishing.clock.advance(timedelta(microseconds=1))
     assert collect_past(publishing.control) == CollectedRows(publications=1)
@@ -65,7 +65,7 @@ def test_collects_a_pointer_past_its_ttl_by_a_fact_and_publishes_anew(
 
 
 @pytest.mark.req("PB-7")
-def test_keeps_what_has_no_ttl_for_ever(publishing: Publishing) -> None:
+def test_keeps_rows_without_a_ttl_for_ever(publishing: Publishing) -> None:
     publishing.publish("one")
     publishing.clock.advance(4_000 * DAY)
 
@@ -74,7 +74,7 @@ def test_keeps_what_has_no_ttl_for_ever(publishing: Publishing) -> None:
 
 
 @pytest.mark.req("PB-3", "PB-7")
-def test_collects_the_generations_with_their_pointer_batch_by_batch(publishing: Publishing) -> None:
+def test_deletes_generations_with_their_pointer_in_batches(publishing: Publishing) -> None:
     count = COLLECTED_MAX + 3
     for number in range(count):
         publishing.clock.advance(timedelta(seconds=1))
@@ -90,7 +90,7 @@ def test_collects_the_generations_with_their_pointer_batch_by_batch(publishing: 
 
 
 @pytest.mark.req("PB-7")
-def test_collects_nothing_of_a_publication_that_is_renewed_meanwhile(
+def test_deletes_nothing_of_a_publication_that_is_renewed_meanwhile(
     publishing: Publishing,
 ) -> None:
     publishing.publish("one", KEPT_VERSIONED)
@@ -114,7 +114,7 @@ def test_collects_nothing_of_a_publication_that_is_renewed_meanwhile(
 
 
 @pytest.mark.req("PB-1", "PB-7")
-def test_leaves_a_lease_alone_whatever_becomes_of_the_pointer(publishing: Publishing) -> None:
+def test_keeps_the_lease_when_the_pointer_expires(publishing: Publishing) -> None:
     publishing.publish("one", KEPT)
     publishing.clock.advance(2 * DAY)
     lease = publishing.acquire()
@@ -126,7 +126,7 @@ def test_leaves_a_lease_alone_whatever_becomes_of_the_pointer(publishing: Publis
 
 
 @pytest.mark.req("PB-3", "PB-7")
-def test_goes_on_where_a_run_died_between_two_batches(publishing: Publishing) -> None:
+def test_resumes_where_a_run_died_between_two_batches(publishing: Publishing) -> None:
     for number in range(3):
         publishing.clock.advance(timedelta(seconds=1))
         publishing.publish(f"body {number}", KEPT_VERSIONED)
@@ -142,7 +142,7 @@ def test_goes_on_where_a_run_died_between_two_batches(publishing: Publishing) ->
 
 
 @pytest.mark.req("PB-7")
-def test_collects_requests_past_their_ttl_and_renders_them_anew(publishing: Publishing) -> None:
+def test_deletes_requests_past_their_ttl_and_renders_them_again(publishing: Publishing) -> None:
     asked = RegenerationKey("r1", "h1")
     publishing.publisher.serve(PAGE, lambda: b"one", VERSIONED, asked)
     publishing.clock.advance(REQUEST_KEPT)
@@ -153,12 +153,12 @@ def test_collects_requests_past_their_ttl_and_renders_them_anew(publishing: Publ
     assert (served.state, served.entry.body) == (ServedState.MISS, b"two")
 
 
-def test_bounds_what_one_commit_collects() -> None:
+def test_limits_the_rows_deleted_in_one_commit() -> None:
     with pytest.raises(LimitExceeded):
         CollectRows(publication=PK, version_ids=tuple(map(str, range(COLLECTED_MAX + 1))))
 
 
-def test_collects_only_rows_that_are_there(publishing: Publishing) -> None:
+def test_deletes_only_rows_that_exist(publishing: Publishing) -> None:
     publishing.publish("one", KEPT)
     publishing.clock.advance(2 * DAY)
     command = CollectRows(publication=PK, version_ids=("none",), requests=("none",))
@@ -197,7 +197,7 @@ def mute(publishing: Publishing) -> Iterator[tuple[Mute, Publisher]]:
 
 
 @pytest.mark.req("PB-7")
-def test_serves_what_it_knew_last_while_the_store_does_not_answer(
+def test_serves_the_last_known_entry_while_the_store_does_not_answer(
     mute: tuple[Mute, Publisher],
 ) -> None:
     store, publisher = mute
@@ -213,7 +213,7 @@ def test_serves_what_it_knew_last_while_the_store_does_not_answer(
 
 
 @pytest.mark.req("PB-7")
-def test_says_that_the_store_does_not_answer_where_nothing_may_stand_in(
+def test_reports_that_the_store_does_not_answer_where_no_cached_entry_may_be_served(
     mute: tuple[Mute, Publisher],
 ) -> None:
     store, publisher = mute
@@ -226,7 +226,7 @@ def test_says_that_the_store_does_not_answer_where_nothing_may_stand_in(
         publisher.serve("/other", lambda: b"two")
 
 
-def test_remembers_so_many_entries_and_bytes_and_forgets_the_least_used() -> None:
+def test_limits_cached_entries_and_bytes_and_evicts_the_least_recently_used() -> None:
     known = LruCache[str, bytes](3, bytes_max=10, size=len)
     for key in "abc":
         known.keep(key, key.encode())

@@ -65,7 +65,7 @@ def command(page: str, guards: frozenset[PublishGuard], **changes: Any) -> Publi
 
 @pytest.mark.req("PB-4")
 @pytest.mark.parametrize("guards", EVERY_GUARD, ids=lambda guards: "+".join(sorted(guards)))
-def test_stops_a_stale_writer_by_each_guard_alone_and_together(
+def test_each_guard_alone_and_all_together_stop_a_stale_writer(
     publishing: Publishing, guards: frozenset[PublishGuard]
 ) -> None:
     """Each way of being stale is stopped by its own guard and by no other."""
@@ -89,12 +89,12 @@ def test_stops_a_stale_writer_by_each_guard_alone_and_together(
             pointer, lease = publishing.store.get(meta, lock)
             assert pointer is not None
             assert codec.decode(pointer.data, Pointer).etag == '"new"'
-            assert (lease is None) == bool(guards & LEASE_GUARDS), "spent where it was asked for"
+            assert (lease is None) == bool(guards & LEASE_GUARDS), "spent where that was requested"
 
 
 @pytest.mark.req("PB-4", "PB-5")
 @pytest.mark.parametrize("policy", [PublicationPolicy(), VERSIONED], ids=["A", "B"])
-def test_passes_the_first_and_refuses_equal_and_older_generations(
+def test_accepts_the_first_generation_and_refuses_equal_and_older_ones(
     publishing: Publishing, policy: PublicationPolicy
 ) -> None:
     """'If you rely on monotonicity, require generated_at < :new before setting a new etag.'"""
@@ -134,7 +134,7 @@ def test_expects_the_pointer_that_the_caller_saw(publishing: Publishing) -> None
 
 
 @pytest.mark.req("PB-4", "PB-8")
-def test_lets_no_generic_call_touch_the_rows_of_a_publication(publishing: Publishing) -> None:
+def test_no_generic_call_may_change_the_rows_of_a_publication(publishing: Publishing) -> None:
     publishing.publish("body", VERSIONED, version_id="v1")
     records = Records(publishing.store, publishing.clock)
 

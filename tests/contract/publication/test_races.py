@@ -54,7 +54,7 @@ def two_processes() -> Iterator[ProcessPoolExecutor]:
 
 
 @pytest.mark.req("PB-1", "PB-2", "PB-4")
-def test_publishes_once_where_two_publishers_use_one_lease(
+def test_publishes_once_when_two_publishers_use_one_lease(
     address: Address | None,
     connect: Connect,
     store: Store,
@@ -117,7 +117,7 @@ def in_a_process(
 
 
 @pytest.mark.req("PB-1", "PB-4")
-def test_keeps_a_late_holder_out_whatever_the_order(
+def test_a_late_holder_cannot_publish_in_any_order(
     address: Address | None,
     store: Store,
     home: Path,
@@ -157,7 +157,7 @@ def read(store: Store, blobs: FileBlobs) -> bytes:
 
 
 @pytest.mark.req("PB-6")
-def test_has_all_or_nothing_after_a_death_between_any_two_steps(
+def test_publishes_all_or_nothing_after_a_death_between_any_two_steps(
     address: Address | None, store: Store, home: Path
 ) -> None:
     """'A crash in between leaves no dangling pointer and the orphan is collected later.'"""
@@ -190,7 +190,7 @@ def test_has_all_or_nothing_after_a_death_between_any_two_steps(
 def collects_the_orphans(store: Store, blobs: FileBlobs, home: Path, now: datetime) -> None:
     named = list_referenced_blobs(store)
     orphans = {blob.digest for blob in blobs.iterate()} - named
-    assert orphans, "some death came between a body and its pointer"
+    assert orphans, "some process died between writing a body and its pointer"
 
     run = collect(blobs, lambda: list_referenced_blobs(store), now)
     blobs.sweep(before=now)

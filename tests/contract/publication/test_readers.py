@@ -63,7 +63,7 @@ READERS = 8
 
 
 @pytest.mark.req("PB-7")
-def test_is_fresh_until_it_is_to_be_revalidated_and_not_at_that_instant(
+def test_is_fresh_until_its_revalidation_time_and_stale_at_that_instant(
     publishing: Publishing,
 ) -> None:
     renders = count(1)
@@ -80,7 +80,7 @@ def test_is_fresh_until_it_is_to_be_revalidated_and_not_at_that_instant(
 
 
 @pytest.mark.req("PB-7")
-def test_lets_no_ttl_decide_on_freshness_or_ownership(publishing: Publishing) -> None:
+def test_a_ttl_decides_neither_freshness_nor_ownership(publishing: Publishing) -> None:
     policy = PublicationPolicy(revalidate_seconds=600, retention=timedelta(seconds=1))
     publishing.publisher.serve(PAGE, lambda: b"body", policy)
     publishing.clock.advance(timedelta(seconds=300))  # the ttl expired long ago
@@ -112,7 +112,9 @@ def test_serves_the_last_body_while_another_regenerates(publishing: Publishing) 
 
 
 @pytest.mark.req("PB-7")
-def test_waits_for_the_other_one_and_takes_what_it_made(publishing: Publishing, home: Path) -> None:
+def test_waits_for_another_publisher_and_uses_its_result(
+    publishing: Publishing, home: Path
+) -> None:
     publishing.publish("old")
     publishing.clock.advance(timedelta(seconds=61))
     lease = publishing.acquire()
@@ -131,7 +133,7 @@ def test_waits_for_the_other_one_and_takes_what_it_made(publishing: Publishing, 
 
 
 @pytest.mark.req("PB-7")
-def test_looks_again_once_it_has_the_lease(publishing: Publishing) -> None:
+def test_reads_the_pointer_again_after_acquiring_the_lease(publishing: Publishing) -> None:
     """Another publisher acquires, renders and publishes between our read and our acquisition."""
     publishing.publish("old")
     publishing.clock.advance(timedelta(seconds=61))
@@ -145,7 +147,7 @@ def test_looks_again_once_it_has_the_lease(publishing: Publishing) -> None:
     served = publishing.publisher.serve(PAGE, lambda: b"never")
 
     assert (served.state, served.entry.body) == (ServedState.WAIT_HIT, b"new")
-    assert publishing.lock() is None, "the lease was given back"
+    assert publishing.lock() is None, "the lease was released"
 
 
 @pytest.mark.req("PB-7")
@@ -166,12 +168,12 @@ def test_keeps_the_old_pointer_when_a_regeneration_fails_and_recovers(
     assert (served.state, served.entry.body) == (ServedState.STALE, b"old")
     assert isinstance(served.failure, ZeroDivisionError)
     assert publishing.meta() == before
-    assert publishing.lock() is None, "the lease was given back"
+    assert publishing.lock() is None, "the lease was released"
     assert publishing.publisher.serve(PAGE, lambda: b"new").state is ServedState.MISS
 
 
 @pytest.mark.req("PB-4", "PB-7")
-def test_shows_nobody_what_a_slow_renderer_made(publishing: Publishing) -> None:
+def test_never_shows_the_result_of_a_renderer_that_lost_its_lease(publishing: Publishing) -> None:
     """The slow renderer loses its lease and a second worker takes over: three renders in all."""
     publishing.publish("old")
     publishing.clock.advance(timedelta(seconds=61))
@@ -199,7 +201,7 @@ def test_shows_nobody_what_a_slow_renderer_made(publishing: Publishing) -> None:
 
 
 @pytest.mark.req("PB-6", "PB-7")
-def test_makes_a_body_anew_that_is_gone_although_its_pointer_is_fresh(
+def test_renders_a_missing_body_again_although_its_pointer_is_fresh(
     publishing: Publishing,
 ) -> None:
     publishing.publish("body")
@@ -269,7 +271,7 @@ def test_answers_a_conditional_get_with_304_until_the_body_changes(
 
 
 @pytest.mark.req("PB-7")
-def test_is_stale_once_it_was_invalidated_and_still_served(publishing: Publishing) -> None:
+def test_an_invalidated_entry_is_stale_and_still_served(publishing: Publishing) -> None:
     with pytest.raises(NotFound):
         publishing.publisher.invalidate(PAGE)
     publishing.publish("old")
@@ -300,7 +302,7 @@ def request(publishing: Publishing) -> PublicationRequest | None:
     return None if record is None else codec.decode(record.data, PublicationRequest)
 
 
-def test_gives_a_request_one_result_however_often_it_is_sent(publishing: Publishing) -> None:
+def test_a_repeated_request_has_one_result(publishing: Publishing) -> None:
     renders = count(1)
 
     def serve() -> Served:
@@ -325,7 +327,7 @@ def test_gives_a_request_one_result_however_often_it_is_sent(publishing: Publish
     assert late.entry.pointer.etag == etag_of(b"body 1")
 
 
-def test_fails_closed_where_a_key_comes_with_other_content(publishing: Publishing) -> None:
+def test_refuses_a_key_that_is_reused_with_other_content(publishing: Publishing) -> None:
     publishing.publisher.serve(PAGE, lambda: b"body", PublicationPolicy(), ASKED)
     publishing.clock.advance(timedelta(seconds=61))
 
@@ -337,7 +339,9 @@ def test_fails_closed_where_a_key_comes_with_other_content(publishing: Publishin
     assert publishing.lock() is None
 
 
-def test_tries_a_failed_request_again_and_takes_over_one_that_died(publishing: Publishing) -> None:
+def test_retries_a_failed_request_and_takes_over_one_whose_worker_died(
+    publishing: Publishing,
+) -> None:
     def broken() -> bytes:
         raise ZeroDivisionError
 

@@ -45,7 +45,7 @@ from tidegate.kernel.model import ALL, Delete, Put
 
 
 @pytest.mark.req("PB-2", "PB-5", "PB-8")
-def test_puts_meta_and_deletes_lock_in_one_commit_of_two_actions(publishing: Publishing) -> None:
+def test_writes_meta_and_deletes_lock_in_one_commit_of_two_actions(publishing: Publishing) -> None:
     """'Publish metadata and release the lock with a single transaction.'"""
     lease = publishing.acquire()
     publishing.watched.commits.clear()
@@ -84,7 +84,7 @@ def test_keeps_token_and_expiry_in_the_lock(publishing: Publishing) -> None:
 @pytest.mark.req("PB-2", "PB-4")
 @pytest.mark.parametrize("how", ["expired", "at the very instant", "stolen", "released", "renewed"])
 @pytest.mark.parametrize("policy", [PublicationPolicy(), VERSIONED], ids=["A", "B"])
-def test_leaves_everything_as_it_is_where_the_lease_is_lost(
+def test_changes_nothing_when_the_lease_is_lost(
     publishing: Publishing, how: str, policy: PublicationPolicy
 ) -> None:
     """'Stale writers (expired lock, stolen lock) cannot overwrite newer state.'"""
@@ -113,7 +113,7 @@ def test_leaves_everything_as_it_is_where_the_lease_is_lost(
 
 
 @pytest.mark.req("PB-2", "PB-4")
-def test_judges_the_lease_at_the_time_of_the_attempt_that_commits(publishing: Publishing) -> None:
+def test_checks_the_lease_at_the_time_of_the_attempt_that_commits(publishing: Publishing) -> None:
     """The pointer moves during the first attempt; by the second attempt the lease has expired."""
     lease = publishing.acquire()
 
@@ -174,7 +174,7 @@ def test_swaps_the_pointer_to_a_new_version_in_one_commit(publishing: Publishing
 
 
 @pytest.mark.req("PB-3")
-def test_refuses_an_id_that_was_used(publishing: Publishing) -> None:
+def test_refuses_an_id_that_was_already_used(publishing: Publishing) -> None:
     """'Guarded with attribute_not_exists(pk) to avoid duplicate IDs.'"""
     publishing.publish("old", VERSIONED, version_id="v1")
     before = publishing.record(META_KEY)
@@ -211,7 +211,9 @@ def test_lists_generations_and_rolls_back_under_a_lease(publishing: Publishing) 
 
 
 @pytest.mark.req("PB-3")
-def test_rolls_back_only_to_what_stands_there_and_only_alone(publishing: Publishing) -> None:
+def test_rolls_back_only_to_an_existing_generation_and_in_a_commit_of_its_own(
+    publishing: Publishing,
+) -> None:
     with pytest.raises(NotFound):
         publishing.publisher.roll_back(PAGE, "v1")
     publishing.publish("body", VERSIONED, version_id="v1")
@@ -254,7 +256,7 @@ def test_keeps_a_publication_to_one_recipe(publishing: Publishing) -> None:
 
 @pytest.mark.req("PB-2")
 @pytest.mark.parametrize("policy", [PublicationPolicy(), VERSIONED], ids=["A", "B"])
-def test_knows_its_own_publish_again_when_the_answer_was_lost(
+def test_recognizes_its_own_publish_after_the_answer_was_lost(
     publishing: Publishing, policy: PublicationPolicy
 ) -> None:
     lease = publishing.acquire()

@@ -59,7 +59,7 @@ def others(store: Store) -> Records:
 # ── a repeat ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_addition_that_is_sent_twice_counts_once(
+def test_an_increment_sent_twice_counts_once(
     handles: list[Store], watched: Watched, records: Records, id: str
 ) -> None:
     records.create("plain", id, FIRST)
@@ -78,9 +78,9 @@ def test_an_addition_that_is_sent_twice_counts_once(
 
 CALLS: dict[str, Callable[[Records, str, str], object]] = {
     "create": lambda records, id, key: records.create("actual", f"{id}/new", ours(id), key=key),
-    "put anew": lambda records, id, key: records.put("actual", f"{id}/new", ours(id), key=key),
+    "put a new row": lambda records, id, key: records.put("actual", f"{id}/new", ours(id), key=key),
     "put over": lambda records, id, key: records.put("free", f"{id}/old", old(id), key=key),
-    "save anew": lambda records, id, key: records.save("free", f"{id}/new", ours(id), key=key),
+    "save a new row": lambda records, id, key: records.save("free", f"{id}/new", ours(id), key=key),
     "save over": lambda records, id, key: records.save("free", f"{id}/old", old(id), key=key),
     "update": lambda records, id, key: records.update(
         "free", f"{id}/old", {"status": "warming"}, expected_version=1, key=key
@@ -110,7 +110,7 @@ def old(id: str) -> Actual:
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_every_verb_answers_a_repeat_with_the_rows_as_they_stood_then(
+def test_every_verb_answers_a_repeat_with_the_rows_of_the_first_call(
     handles: list[Store],
     watched: Watched,
     records: Records,
@@ -147,9 +147,7 @@ def test_every_verb_answers_a_repeat_with_the_rows_as_they_stood_then(
     assert [world.find(*key) for key in keys] == moved_on
 
 
-def test_a_repeat_is_the_same_however_it_is_spelt(
-    watched: Watched, records: Records, id: str
-) -> None:
+def test_a_repeat_may_be_spelled_differently(watched: Watched, records: Records, id: str) -> None:
     records.create("guarded", id, FIRST)
     changes = {"previous_release_id": "rel_000", "history": ["a", "b"], "attempts": Add(1)}
     same = {"attempts": Add(1), "history": ("a", "b"), "previousReleaseId": "rel_000"}
@@ -165,7 +163,7 @@ def test_a_repeat_is_the_same_however_it_is_spelt(
     assert records.get("guarded", id) == first
 
 
-def test_without_a_key_an_addition_counts_each_time(records: Records, id: str) -> None:
+def test_without_a_key_an_increment_counts_each_time(records: Records, id: str) -> None:
     records.create("plain", id, FIRST)
 
     for _ in range(2):
@@ -244,7 +242,7 @@ def test_another_call_under_the_key_is_refused_before_a_row_is_read(
     assert records.transaction(asked(id), key=id) == (first,)
 
 
-def test_one_action_more_or_less_or_in_another_order_is_another_call(
+def test_adding_removing_or_reordering_actions_makes_another_call(
     records: Records, id: str
 ) -> None:
     made = [CreateRow("plain", f"{id}/{n}", FIRST) for n in range(2)]
@@ -277,7 +275,7 @@ def test_an_expected_count_is_part_of_the_call(records: Records, id: str) -> Non
     assert records.get("actual", id) == done
 
 
-def test_a_key_belongs_to_who_used_it(store: Store, id: str) -> None:
+def test_a_key_belongs_to_the_caller_that_used_it(store: Store, id: str) -> None:
     ann, bob = (Records(store, lambda: T0, Meta(actor=actor)) for actor in ("ann", "bob"))
     made = ann.create("plain", id, FIRST, key=id)
 
@@ -291,7 +289,7 @@ def test_a_key_belongs_to_who_used_it(store: Store, id: str) -> None:
 
 
 @pytest.mark.parametrize("lost", ["request", "answer"])
-def test_a_call_with_an_unknown_outcome_is_sent_again_and_counts_once(
+def test_a_call_with_an_unknown_outcome_counts_once_when_sent_again(
     handles: list[Store], watched: Watched, records: Records, id: str, lost: str
 ) -> None:
     before = records.create("plain", id, FIRST)
@@ -324,7 +322,7 @@ def test_a_call_with_an_unknown_outcome_is_sent_again_and_counts_once(
     ],
     ids=["create", "update", "delete", "append"],
 )
-def test_a_call_that_meets_its_own_copy_is_answered_and_not_refused(
+def test_a_call_that_races_its_own_copy_is_answered_and_not_refused(
     handles: list[Store],
     watched: Watched,
     records: Records,
@@ -343,7 +341,7 @@ def test_a_call_that_meets_its_own_copy_is_answered_and_not_refused(
     assert watched.asked[:2] == ["receipt", "get"]
 
 
-def test_a_call_that_meets_another_call_under_its_key_is_told_so(
+def test_a_call_that_races_another_call_under_its_key_is_refused(
     handles: list[Store], watched: Watched, records: Records, id: str
 ) -> None:
     made: list[Stored] = []
@@ -391,7 +389,7 @@ def test_a_refused_call_leaves_its_key_free(records: Records, id: str) -> None:
     assert done.value.attempts == 1
 
 
-def test_a_condition_on_the_time_is_not_judged_again_for_a_repeat(
+def test_a_condition_on_the_time_is_not_checked_again_for_a_repeat(
     records: Records, clock: ManualClock, id: str
 ) -> None:
     records.create("actual", id, Actual("active", "rel_001", scope=id))
@@ -409,7 +407,7 @@ def test_a_condition_on_the_time_is_not_judged_again_for_a_repeat(
 # ── races ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_however_many_race_under_one_key_it_counts_once(handles: list[Store], id: str) -> None:
+def test_racing_increments_under_one_key_count_once(handles: list[Store], id: str) -> None:
     Records(handles[0], lambda: T0).create("plain", id, FIRST)
 
     outcomes = race(
@@ -427,9 +425,7 @@ def test_however_many_race_under_one_key_it_counts_once(handles: list[Store], id
     assert found.value.attempts == 1
 
 
-def test_however_many_race_to_create_under_one_key_all_have_created(
-    handles: list[Store], id: str
-) -> None:
+def test_racing_creations_under_one_key_all_succeed(handles: list[Store], id: str) -> None:
     outcomes = race(
         handles, lambda store, n: Records(store, lambda: T0).create("once", id, FIRST, key=id)
     )
@@ -437,7 +433,7 @@ def test_however_many_race_to_create_under_one_key_all_have_created(
     assert outcomes == [Records(handles[0], lambda: T0).get("once", id)] * RACERS
 
 
-def test_of_different_calls_that_race_under_one_key_one_happens(
+def test_one_of_several_different_calls_that_race_under_one_key_happens(
     handles: list[Store], id: str
 ) -> None:
     Records(handles[0], lambda: T0).create("plain", id, FIRST)
@@ -479,7 +475,7 @@ def test_refuses_a_key_that_no_engine_holds_before_any_io(
     assert watched.asked == []
 
 
-def test_takes_a_key_of_any_text_up_to_its_limit(records: Records, id: str) -> None:
+def test_accepts_any_text_as_a_key_up_to_its_limit(records: Records, id: str) -> None:
     for key in (id + "k" * (ONCE_KEY_BYTES_MAX - len(id)), f"{id} 🔑 '\"%\\"):
         first = records.save("plain", id, FIRST, key=key)
         records.save("plain", id, NEXT)
@@ -496,7 +492,7 @@ def test_names_a_value_without_a_portable_form_before_any_io(
     assert watched.asked == []
 
 
-def test_keeps_in_an_answer_what_the_call_does_not_say_itself(
+def test_stores_in_an_answer_only_what_the_call_does_not_contain(
     watched: Watched, records: Records, id: str
 ) -> None:
     """A large row can be written under a key. The answer to an update is the row, and is
@@ -513,7 +509,7 @@ def test_keeps_in_an_answer_what_the_call_does_not_say_itself(
     assert records.update("plain", id, {"attempts": Add(1)}).value.attempts == 1
 
 
-def test_counts_the_key_among_what_a_transaction_may_cost(records: Records, id: str) -> None:
+def test_counts_the_key_towards_the_limit_of_a_transaction(records: Records, id: str) -> None:
     actions = [PutRow("plain", f"{id}/{number}", FIRST) for number in range(99)]
 
     with pytest.raises(LimitExceeded, match="found 101, allowed 100"):
@@ -523,6 +519,6 @@ def test_counts_the_key_among_what_a_transaction_may_cost(records: Records, id: 
     assert records.transaction(*actions[:98], key=id) == made
 
 
-def test_a_batch_takes_no_key(records: Records, id: str) -> None:
+def test_a_batch_accepts_no_key(records: Records, id: str) -> None:
     with pytest.raises(TypeError, match="key"):
         cast(Any, records).batch(PutRow("plain", id, FIRST), key=id)

@@ -49,7 +49,7 @@ def second(store: Store, id: str) -> Process:
     return Process(store, id)
 
 
-def test_of_two_candidates_one_leads_until_its_term_ends(first: Process, second: Process) -> None:
+def test_one_of_two_candidates_leads_until_its_term_ends(first: Process, second: Process) -> None:
     assert first.leader.lead()
     assert not second.leader.lead()
     second.wait(SECONDS)
@@ -68,7 +68,7 @@ def test_a_leader_that_was_paused_commits_nothing_after_the_next_one_took_over(
     assert isinstance(first.commit(), VersionConflict)  # its own clocks did not advance
 
 
-def test_a_term_ends_by_the_monotonic_clock_whatever_the_wall_clock_says(first: Process) -> None:
+def test_a_term_ends_by_the_monotonic_clock_and_not_by_the_wall_clock(first: Process) -> None:
     first.leader.lead()
     first.clock.advance(timedelta(hours=-1))
     first.seconds += SECONDS
@@ -109,7 +109,9 @@ def test_a_second_term_has_another_token(first: Process, second: Process) -> Non
     assert first.leader.token != token
 
 
-def test_a_leader_that_resigns_makes_room_at_once(first: Process, second: Process, id: str) -> None:
+def test_another_candidate_can_lead_as_soon_as_the_leader_resigns(
+    first: Process, second: Process, id: str
+) -> None:
     first.leader.lead()
     first.leader.resign()
 

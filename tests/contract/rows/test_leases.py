@@ -59,7 +59,7 @@ def stored(store: Store, id: str) -> Lease | None:
 
 
 @pytest.mark.req("PB-1")
-def test_holds_until_it_expires_and_then_belongs_to_the_next(leases: Leases, id: str) -> None:
+def test_a_lease_holds_until_it_expires_and_may_then_be_taken(leases: Leases, id: str) -> None:
     """The vector that every implementation of the lease must pass: docs/design/publication.md."""
     first = leases.acquire(id, "tok1", now=at(1000), seconds=30)
 
@@ -115,7 +115,7 @@ def test_renews_from_now_on_and_keeps_the_token(leases: Leases, store: Store, id
         (1000, 0.000_001, 1000.000_001),
     ],
 )
-def test_lasts_to_the_microsecond(
+def test_keeps_its_expiry_to_the_microsecond(
     leases: Leases, id: str, now: float, seconds: float, expires_at: float
 ) -> None:
     held = leases.acquire(id, "tok1", now=at(now), seconds=seconds)
@@ -138,7 +138,7 @@ def test_refuses_its_holder_a_second_time(leases: Leases, id: str) -> None:
 
 
 @pytest.mark.req("PB-1")
-def test_gives_back_what_is_its_own_and_only_that(leases: Leases, id: str) -> None:
+def test_releases_only_its_own_lease(leases: Leases, id: str) -> None:
     leases.acquire(id, "tok1", now=at(1000), seconds=30)
 
     assert not leases.release(id, "tok2", now=at(1001))
@@ -149,7 +149,7 @@ def test_gives_back_what_is_its_own_and_only_that(leases: Leases, id: str) -> No
 
 
 @pytest.mark.req("PB-1")
-def test_gives_back_what_is_expired_but_not_what_was_taken_over(leases: Leases, id: str) -> None:
+def test_releases_an_expired_lease_but_not_one_that_was_taken_over(leases: Leases, id: str) -> None:
     leases.acquire(id, "tok1", now=at(1000), seconds=30)
     assert leases.release(id, "tok1", now=at(5000))
 
@@ -161,7 +161,7 @@ def test_gives_back_what_is_expired_but_not_what_was_taken_over(leases: Leases, 
 
 
 @pytest.mark.req("PB-1")
-def test_counts_up_for_ever(leases: Leases, id: str) -> None:
+def test_fencing_numbers_only_increase(leases: Leases, id: str) -> None:
     """Taken over, renewed, released and acquired again: no number is used twice."""
     numbers = []
     for turn in range(4):
@@ -194,7 +194,7 @@ def test_holds_a_row_without_expiry_until_raw_access_breaks_it(
 
 
 @pytest.mark.parametrize("seconds", [0, -1, 0.000_000_1, float("nan"), float("inf"), True, "30"])
-def test_refuses_a_lease_that_has_no_length(
+def test_refuses_a_lease_without_a_duration(
     leases: Leases, store: Store, id: str, seconds: Any
 ) -> None:
     with pytest.raises(InvalidInput):
@@ -224,7 +224,7 @@ def test_refuses_an_empty_or_malformed_key_token_or_time(
         leases.renew(key, token, now=now, seconds=30)
 
 
-def test_keeps_leases_in_a_collection_made_for_them(store: Store) -> None:
+def test_accepts_leases_only_in_a_lease_collection(store: Store) -> None:
     for collection in ("plain", "once", "folded", "pages"):
         with pytest.raises(InvalidDefinition):
             Leases(store, collection)
@@ -254,7 +254,9 @@ def test_spends_the_lease_with_the_commit_that_needs_it(
 
 
 @pytest.mark.req("PB-1")
-def test_works_under_a_lease_that_goes_on(leases: Leases, store: Store, id: str, page: Put) -> None:
+def test_commits_under_a_lease_that_is_kept(
+    leases: Leases, store: Store, id: str, page: Put
+) -> None:
     held = leases.acquire(id, "tok1", now=at(1000), seconds=30)
 
     guard = keep(held.key, leases.find(id), token="tok1", now=at(1029), number=held.number)
@@ -266,7 +268,7 @@ def test_works_under_a_lease_that_goes_on(leases: Leases, store: Store, id: str,
 
 @pytest.mark.req("PB-1", "PB-4")
 @pytest.mark.parametrize("how", ["expired", "stolen", "released", "one token for all"])
-def test_gives_a_late_holder_no_guard(leases: Leases, id: str, how: str) -> None:
+def test_a_late_holder_gets_no_guard(leases: Leases, id: str, how: str) -> None:
     held = leases.acquire(id, "tok1", now=at(1000), seconds=30)
     now = at(1001)
     match how:
@@ -313,7 +315,9 @@ def test_stops_a_commit_whose_lease_moved_after_it_was_read(
 
 
 @pytest.mark.req("PB-1")
-def test_has_one_holder_however_many_race(handles: list[Store], id: str, rounds: int) -> None:
+def test_one_of_many_racing_acquirers_holds_the_lease(
+    handles: list[Store], id: str, rounds: int
+) -> None:
     """First for a free lease, then repeatedly for a lease that just expired."""
     numbers = []
     for turn in range(rounds):
@@ -337,7 +341,7 @@ def test_has_one_holder_however_many_race(handles: list[Store], id: str, rounds:
 
 
 @pytest.mark.req("PB-1", "PB-4")
-def test_publishes_once_where_the_late_holder_races_the_next(
+def test_publishes_once_when_the_late_holder_races_the_next(
     handles: list[Store], id: str, rounds: int
 ) -> None:
     """The old and the new holder both read, decide and commit; in every order, no stale page is
@@ -374,7 +378,7 @@ def test_publishes_once_where_the_late_holder_races_the_next(
 
 
 @pytest.mark.req("PB-1")
-def test_tells_an_acquirer_that_came_second_who_was_first(store: Store, id: str) -> None:
+def test_names_the_holder_to_an_acquirer_that_lost_the_race(store: Store, id: str) -> None:
     """The row appears between the read and the commit."""
     watched = Watched(store)
     watched.meanwhile = lambda: Leases(store).acquire(id, "tok2", now=at(1000), seconds=30)
@@ -386,7 +390,7 @@ def test_tells_an_acquirer_that_came_second_who_was_first(store: Store, id: str)
 
 
 @pytest.mark.req("PB-1")
-def test_loses_a_renewal_to_whoever_took_over_meanwhile(store: Store, id: str) -> None:
+def test_a_renewal_fails_after_another_holder_took_over(store: Store, id: str) -> None:
     Leases(store).acquire(id, "tok1", now=at(1000), seconds=30)
     watched = Watched(store)
     watched.meanwhile = lambda: Leases(store).acquire(id, "tok2", now=at(1030), seconds=30)
@@ -400,7 +404,9 @@ def test_loses_a_renewal_to_whoever_took_over_meanwhile(store: Store, id: str) -
 
 
 @pytest.mark.req("PB-1")
-def test_leaves_the_lease_to_whoever_took_over_during_the_release(store: Store, id: str) -> None:
+def test_a_release_leaves_the_lease_of_a_holder_that_took_over_meanwhile(
+    store: Store, id: str
+) -> None:
     Leases(store).acquire(id, "tok1", now=at(1000), seconds=30)
     watched = Watched(store)
     watched.meanwhile = lambda: Leases(store).acquire(id, "tok2", now=at(1030), seconds=30)
@@ -410,7 +416,7 @@ def test_leaves_the_lease_to_whoever_took_over_during_the_release(store: Store, 
     Leases(store).renew(id, "tok2", now=at(1031), seconds=30)
 
 
-def test_gives_up_on_a_row_that_never_holds_still(store: Store, id: str) -> None:
+def test_gives_up_on_a_row_that_keeps_changing(store: Store, id: str) -> None:
     watched = Watched(store)
     turns = 0
 
@@ -428,7 +434,7 @@ def test_gives_up_on_a_row_that_never_holds_still(store: Store, id: str) -> None
     assert turns == LEASE_ATTEMPTS_MAX
 
 
-def test_lets_the_lease_expire_where_it_cannot_be_given_back(store: Store, id: str) -> None:
+def test_lets_the_lease_expire_when_the_release_fails(store: Store, id: str) -> None:
     Leases(store).acquire(id, "tok1", now=at(1000), seconds=30)
     watched = Watched(store)
 

@@ -50,7 +50,9 @@ def files() -> Iterator[FailingFiles]:
 
 
 @pytest.mark.parametrize("engine", ["sqlite"])
-def test_a_flush_that_kept_failing(engine: str, files: FailingFiles, tmp_path: Path) -> None:
+def test_counts_once_after_a_flush_that_kept_failing(
+    engine: str, files: FailingFiles, tmp_path: Path
+) -> None:
     with closing(SqliteStore(str(tmp_path / "log.db"), SCHEMA)) as store:
         create(store)
         files.failing_syncs = FOREVER
@@ -78,7 +80,7 @@ def wire(postgres_url: str) -> Iterator[PostgresProxy]:
 
 
 @pytest.mark.parametrize("engine", ["postgres"])
-def test_a_wire_that_was_cut(
+def test_counts_once_after_a_connection_was_cut(
     engine: str, wire: PostgresProxy, postgres_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     namespace = f"lost_{uuid4().hex[:16]}"
@@ -106,7 +108,7 @@ def test_a_wire_that_was_cut(
 
 @pytest.mark.parametrize("engine", ["dynamodb"])
 @pytest.mark.parametrize("fate", [lose_request, lose_answer])
-def test_a_transaction_that_nobody_answered(
+def test_counts_once_after_a_transaction_without_an_answer(
     engine: str, dynamodb_url: str, fate: Callable[[Send], Any]
 ) -> None:
     table = fresh_table(dynamodb_url, SCHEMA)

@@ -46,7 +46,7 @@ def repairs(store: Store, after: int) -> list[tuple[int, str, Struct]]:
 
 
 @pytest.mark.req("RS-2")
-def test_repairs_a_row_past_its_policy_and_says_so_in_the_same_commit(
+def test_repairs_a_row_against_its_policy_and_records_it_in_the_same_commit(
     store: Store, raw: RawRecords, id: str
 ) -> None:
     first = seed(store, "once", id)
@@ -72,7 +72,7 @@ def test_repairs_a_row_past_its_policy_and_says_so_in_the_same_commit(
 
 @pytest.mark.req("RS-2")
 @pytest.mark.parametrize(("reason", "actor"), [("", "user_7"), ("  ", "user_7"), ("why", " ")])
-def test_asks_who_repairs_and_why(
+def test_requires_an_actor_and_a_reason(
     store: Store, watched: Watched, raw: RawRecords, id: str, reason: str, actor: str
 ) -> None:
     before = seed(store, "once", id)
@@ -108,7 +108,7 @@ def test_repairs_neither_the_log_nor_what_is_folded_from_it(
 
 
 @pytest.mark.req("RS-2")
-def test_says_nothing_where_there_was_nothing_to_repair(
+def test_records_nothing_when_there_was_nothing_to_repair(
     store: Store, raw: RawRecords, id: str
 ) -> None:
     head = seed(store, "plain", id).version
@@ -119,7 +119,7 @@ def test_says_nothing_where_there_was_nothing_to_repair(
     assert repairs(store, head) == []
 
 
-def test_opens_no_raw_access_where_the_log_could_not_tell_of_it() -> None:
+def test_opens_no_raw_access_where_the_log_cannot_record_it() -> None:
     silent = MemoryStore(Schema(Vocabulary(facts("release", ReleasePinned))))
 
     with pytest.raises(InvalidDefinition):

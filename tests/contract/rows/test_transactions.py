@@ -98,7 +98,7 @@ def test_writes_all_of_a_transaction_or_nothing(records: Records, id: str) -> No
     assert records.get("plain", new.id).value == NEXT
 
 
-def test_pins_a_row_that_is_only_checked(
+def test_a_checked_row_must_not_change_before_the_commit(
     store: Store, watched: Watched, records: Records, id: str
 ) -> None:
     """A row that a check read must still match when the rest commits: it is checked again after a
@@ -116,7 +116,7 @@ def test_pins_a_row_that_is_only_checked(
     assert records.find("plain", f"{id}/other") is None
 
 
-def test_limits_a_transaction_alike_on_every_engine(records: Records, id: str) -> None:
+def test_limits_a_transaction_in_the_same_way_on_every_engine(records: Records, id: str) -> None:
     actions = [PutRow("plain", f"{id}/{number}", FIRST) for number in range(100)]
 
     with pytest.raises(LimitExceeded):
@@ -148,7 +148,7 @@ def test_writes_a_batch_row_by_row(records: Records, id: str) -> None:
         UpdateRow("plain", "one", {"status": "x"}),
     ],
 )
-def test_takes_no_condition_in_a_batch(watched: Watched, records: Records, action: Any) -> None:
+def test_accepts_no_condition_in_a_batch(watched: Watched, records: Records, action: Any) -> None:
     with pytest.raises(InvalidInput):
         records.batch(action)
 
@@ -165,7 +165,7 @@ def publish(records: Records, id: str, token: str, page: Metadata, **guards: Any
 
 
 @pytest.mark.req("PB-2", "PB-10")
-def test_publishes_and_gives_the_lease_back_in_two_actions(
+def test_publishes_and_releases_the_lease_in_two_actions(
     watched: Watched, records: Records, clock: ManualClock, id: str
 ) -> None:
     records.put("leases", id, lock("tok1", T0 + timedelta(seconds=30)))
@@ -192,7 +192,7 @@ def test_publishes_and_gives_the_lease_back_in_two_actions(
         pytest.param(None, 0, id="gone"),
     ],
 )
-def test_leaves_both_rows_alone_where_the_lease_is_lost(
+def test_changes_neither_row_when_the_lease_is_lost(
     records: Records, clock: ManualClock, id: str, row: Lease | None, late: int
 ) -> None:
     page = records.put("pages", id, Metadata("old", T0, etag="old"))
@@ -207,7 +207,7 @@ def test_leaves_both_rows_alone_where_the_lease_is_lost(
 
 
 @pytest.mark.req("PB-2")
-def test_judges_the_expiry_at_the_time_of_the_attempt_that_commits(
+def test_checks_the_expiry_at_the_time_of_the_attempt_that_commits(
     store: Store, watched: Watched, records: Records, clock: ManualClock, id: str
 ) -> None:
     """META changes during the first attempt; by the second attempt the lease has expired."""
@@ -250,7 +250,7 @@ def guarded(guards: tuple[str, ...], id: str, page: Metadata, seen: int) -> list
 @pytest.mark.req("PB-4")
 @pytest.mark.parametrize("stale", [None, *GUARDS])
 @pytest.mark.parametrize("guards", [*((guard,) for guard in GUARDS), GUARDS], ids="+".join)
-def test_keeps_a_stale_writer_out_by_each_guard_alone_and_together(
+def test_each_guard_alone_and_all_together_keep_a_stale_writer_out(
     records: Records, clock: ManualClock, id: str, guards: tuple[str, ...], stale: str | None
 ) -> None:
     """Each writer is stale in one way only, so that no other guard could stop it."""
@@ -294,7 +294,7 @@ def test_publishes_no_older_generation(records: Records, id: str) -> None:
 # ── races ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_creates_a_row_once_however_many_race(handles: list[Store], id: str) -> None:
+def test_racing_creations_create_a_row_once(handles: list[Store], id: str) -> None:
     outcomes = race(
         handles, lambda store, n: Records(store, lambda: T0).create("once", id, Release(str(n)))
     )
@@ -305,7 +305,7 @@ def test_creates_a_row_once_however_many_race(handles: list[Store], id: str) -> 
     assert Records(handles[0], lambda: T0).get("once", id) == won
 
 
-def test_loses_no_addition_of_those_that_race(handles: list[Store], id: str) -> None:
+def test_racing_increments_are_all_counted(handles: list[Store], id: str) -> None:
     Records(handles[0], lambda: T0).create("plain", id, Release())
 
     outcomes = race(
@@ -318,7 +318,9 @@ def test_loses_no_addition_of_those_that_race(handles: list[Store], id: str) -> 
     assert found.value.attempts == sum(range(RACERS))
 
 
-def test_lets_one_of_those_that_expect_the_same_version_win(handles: list[Store], id: str) -> None:
+def test_one_of_several_writers_that_expect_the_same_version_wins(
+    handles: list[Store], id: str
+) -> None:
     first = Records(handles[0], lambda: T0).create(
         "actual", id, Actual("active", "rel_001", scope=id)
     )
@@ -336,7 +338,7 @@ def test_lets_one_of_those_that_expect_the_same_version_win(handles: list[Store]
     assert Records(handles[0], lambda: T0).get("actual", id).value.version == 1
 
 
-def test_puts_over_a_row_that_moves_because_nothing_was_expected(
+def test_a_put_without_an_expected_version_overwrites_a_row_that_changes(
     handles: list[Store], id: str
 ) -> None:
     outcomes = race(
@@ -348,7 +350,7 @@ def test_puts_over_a_row_that_moves_because_nothing_was_expected(
     assert Records(handles[0], lambda: T0).get("plain", id).version == max(versions)
 
 
-def test_gives_up_on_a_row_that_never_holds_still(store: Store, watched: Watched, id: str) -> None:
+def test_gives_up_on_a_row_that_keeps_changing(store: Store, watched: Watched, id: str) -> None:
     waits: list[float] = []
     records = Records(cast(Store, watched), lambda: T0, sleep=waits.append)
 
@@ -367,7 +369,7 @@ def test_gives_up_on_a_row_that_never_holds_still(store: Store, watched: Watched
     assert len(waits) == PUT_ATTEMPTS_MAX - 1
 
 
-def test_of_a_hundred_updates_of_one_row_at_once_all_land(handles: list[Store], id: str) -> None:
+def test_a_hundred_concurrent_updates_of_one_row_all_commit(handles: list[Store], id: str) -> None:
     Records(handles[0], lambda: T0).create("plain", id, FIRST)
 
     outcomes = race(

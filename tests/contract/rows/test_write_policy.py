@@ -61,7 +61,7 @@ VERBS: dict[str, tuple[Call, tuple[str, str, str, str]]] = {
     "create": (lambda r, c, i: r.create(c, i, NEXT), ("C", "C", "C", "I")),
     "put": (lambda r, c, i: r.put(c, i, NEXT), ("ok", "C", "C", "I")),
     "save": (lambda r, c, i: r.save(c, i, NEXT), ("ok", "P", "I", "I")),
-    "save what stands there": (lambda r, c, i: r.save(c, i, FIRST), ("ok", "P", "I", "I")),
+    "save the stored row": (lambda r, c, i: r.save(c, i, FIRST), ("ok", "P", "I", "I")),
     "update": (update({"status": "warming"}), ("ok", "ok", "I", "I")),
     "update the pin": (update({"pinnedReleaseId": "rel_002"}), ("ok", "P", "I", "I")),
     "update what the call protects": (
@@ -106,7 +106,7 @@ def test_holds_every_cell_of_the_matrix(
 @pytest.mark.req("RS-1", "RS-2")
 @pytest.mark.parametrize("column", COLUMNS[:3])
 @pytest.mark.parametrize("verb", ["create", "put", "transaction: create", "transaction: put"])
-def test_creates_where_no_row_is(
+def test_creates_a_row_where_there_is_none(
     store: Store, records: Records, id: str, verb: str, column: str
 ) -> None:
     VERBS[verb][0](records, column, id)
@@ -116,7 +116,7 @@ def test_creates_where_no_row_is(
 
 @pytest.mark.req("RS-2", "RS-3")
 @pytest.mark.parametrize("place_of_it", [0, 1, 2])
-def test_sends_nothing_of_a_call_of_which_one_action_offends(
+def test_sends_nothing_of_a_call_with_one_forbidden_action(
     store: Store, watched: Watched, records: Records, id: str, place_of_it: int
 ) -> None:
     seed(store, "guarded", id)
@@ -132,7 +132,7 @@ def test_sends_nothing_of_a_call_of_which_one_action_offends(
 
 
 @pytest.mark.req("RS-2")
-def test_sends_nothing_of_a_batch_of_which_one_row_offends(
+def test_sends_nothing_of_a_batch_with_one_forbidden_row(
     store: Store, watched: Watched, records: Records, id: str
 ) -> None:
     seed(store, "once", id)
@@ -145,7 +145,7 @@ def test_sends_nothing_of_a_batch_of_which_one_row_offends(
 
 
 @pytest.mark.req("RS-3")
-def test_tightens_one_call_and_no_other(records: Records, id: str) -> None:
+def test_a_stricter_policy_applies_to_its_call_alone(records: Records, id: str) -> None:
     records.create("plain", id, FIRST)
 
     with pytest.raises(ProtectedField):
@@ -157,7 +157,7 @@ def test_tightens_one_call_and_no_other(records: Records, id: str) -> None:
 
 @pytest.mark.req("RS-3")
 @pytest.mark.parametrize("names", [(), ["status"], ["attempts", "previousReleaseId"]])
-def test_loosens_nothing_by_what_one_call_protects(
+def test_protecting_attributes_in_a_call_loosens_nothing(
     store: Store, records: Records, id: str, names: list[str]
 ) -> None:
     seed(store, "guarded", id)
@@ -167,7 +167,7 @@ def test_loosens_nothing_by_what_one_call_protects(
 
 
 @pytest.mark.req("RS-14")
-def test_takes_declared_attributes_only_by_every_path(
+def test_every_path_accepts_declared_attributes_only(
     store: Store, watched: Watched, records: Records, id: str
 ) -> None:
     records.create("actual", id, Actual("active", "rel_001", scope=id))
@@ -217,7 +217,7 @@ def test_keeps_history_as_it_was_written(records: Records, id: str) -> None:
 
 
 @pytest.mark.req("RS-1", "RS-3")
-def test_keeps_the_pin_and_lets_the_rest_change(records: Records, id: str) -> None:
+def test_protects_the_pin_and_lets_the_rest_change(records: Records, id: str) -> None:
     """Scenario 07."""
     records.create("actual", id, Actual("active", "rel_001", scope=id))
     records.update("actual", id, {"status": "warming"}, expected_version=0)
@@ -240,7 +240,7 @@ def test_keeps_the_pin_and_lets_the_rest_change(records: Records, id: str) -> No
 # ── what the kernel fills in ──────────────────────────────────────────────────────────────────────
 
 
-def test_counts_the_version_up_from_zero_and_stamps_the_times(
+def test_counts_the_version_from_zero_and_sets_the_times(
     records: Records, clock: ManualClock, id: str
 ) -> None:
     created = records.create("actual", id, Actual("active", "rel_001", scope=id))
@@ -278,7 +278,7 @@ def test_refuses_a_stale_count_and_a_stale_version(records: Records, id: str) ->
         records.delete("plain", id, expect=plain.version)
 
 
-def test_updates_nothing_that_is_not_there(records: Records, id: str) -> None:
+def test_does_not_update_a_missing_row(records: Records, id: str) -> None:
     with pytest.raises(NotFound):
         records.update("plain", id, {"status": "x"})
     with pytest.raises(NotFound):
@@ -348,9 +348,7 @@ def test_hole_2_does_not_take_a_new_row_for_the_deleted_one(
 
 
 @pytest.mark.req("RS-3")
-def test_hole_3_lets_a_fold_move_the_pin_and_no_generic_call(
-    store: Store, records: Records, id: str
-) -> None:
+def test_hole_3_only_a_fold_may_move_the_pin(store: Store, records: Records, id: str) -> None:
     before = seed(store, "folded", id)
     fact = SCHEMA.vocabulary.fact(ReleasePinned("rel_002"))
 
@@ -369,7 +367,7 @@ def test_hole_3_lets_a_fold_move_the_pin_and_no_generic_call(
 
 
 @pytest.mark.req("RS-3")
-def test_hole_4_lets_no_alternative_override_the_version(records: Records, id: str) -> None:
+def test_hole_4_no_alternative_condition_overrides_the_version(records: Records, id: str) -> None:
     records.create("actual", id, Actual("active", "rel_001", scope=id))
     either = AnyOf(Where("status", "==", "other"), Where("status", "==", "active"))
 
