@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from tidegate import decoders, value_faults
-from tidegate.errors import Invalid
+from tidegate import decoders, errors, value_faults
 
 PREFIX = "TIDEGATE_"
 PORT_DEFAULT = 8420
@@ -28,7 +27,7 @@ Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 ContentBytes = Annotated[int, msgspec.Meta(ge=1, le=2**40)]
 
 
-class InvalidSetting(Invalid):
+class InvalidSetting(errors.Invalid):
     """A setting is unknown, or its value is not valid."""
 
     code = "invalid_setting"

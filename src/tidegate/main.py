@@ -24,20 +24,18 @@ from typing import Any
 import uvicorn
 from prometheus_client import CollectorRegistry
 
-from tidegate import config
+from tidegate import config, errors
 from tidegate.api.agents.fast_path.protocol import FastConnection
 from tidegate.api.metrics import Metrics
 from tidegate.cli.exit_codes import ExitCode
 from tidegate.commands.application import make_application
 from tidegate.commands.sockets import bind_sockets, serve_worker_metrics
 from tidegate.commands.startup import open_installation, open_store_alone, refuse_old_clock
-from tidegate.config import Settings
 from tidegate.control.installation import Installation
 from tidegate.control.outbox.targets.configured import configure_targets
 from tidegate.control.storage.archive.files import FileSegmentStore
 from tidegate.control.worker import Worker
 from tidegate.dashboard.grid_cache import GridCache
-from tidegate.errors import TidegateError, WriterClosed
 from tidegate.web import connection_limits, connections, request_log
 from tidegate.web.application import Application
 
@@ -109,7 +107,7 @@ class HttpServer(uvicorn.Server):
 
 def make_server(
     application: Application,
-    settings: Settings,
+    settings: config.Settings,
     protocol: type[connections.Connection] = FastConnection,
 ) -> HttpServer:
     """Make a server for the application, and do not start it yet."""
@@ -135,7 +133,7 @@ def make_server(
     )
 
 
-def serve(settings: Settings, *, accepts_clock: bool = False) -> None:
+def serve(settings: config.Settings, *, accepts_clock: bool = False) -> None:
     """Serve until a signal, then finish the requests in progress. Raises: AddressUnusable."""
     with ExitStack() as stack:
         stack.enter_context(open_store_alone(Path(settings.data)))
@@ -206,7 +204,7 @@ def make_worker(
     )
 
 
-def work(settings: Settings, *, accepts_clock: bool = False) -> None:
+def work(settings: config.Settings, *, accepts_clock: bool = False) -> None:
     """Run the worker without the API until a signal."""
     installation = open_installation(settings)
     try:
@@ -269,13 +267,13 @@ def main(arguments: list[str] | None = None) -> int:
         settings = _settings(given[1:])
         log_to_stderr()
         serve(settings)
-    except TidegateError as error:
+    except errors.TidegateError as error:
         _say(f"{error.code}: {error.detail}")
-        return int(ExitCode.RESTART) if isinstance(error, WriterClosed) else 1
+        return int(ExitCode.RESTART) if isinstance(error, errors.WriterClosed) else 1
     return 0
 
 
-def _settings(flags: list[str]) -> Settings:
+def _settings(flags: list[str]) -> config.Settings:
     names = flags[::2]
     values = flags[1::2]
     if len(names) != len(values) or not all(name.startswith("--") for name in names):

@@ -7,14 +7,13 @@ import time
 from collections.abc import Callable
 from threading import Lock
 
-from tidegate.errors import Unavailable
-from tidegate.lru import LruCache
+from tidegate import errors, lru
 
 KEYS_MAX = 100_000
 ROUNDING = 1e-9
 
 
-class RateLimited(Unavailable):
+class RateLimited(errors.Unavailable):
     """Too many requests in too short a time; wait as long as Retry-After says."""
 
     code = "rate_limited"
@@ -38,7 +37,7 @@ class Bucket:
         self._rate = rate
         self._burst = burst
         self._monotonic = monotonic
-        self._tokens: LruCache[str, tuple[float, float]] = LruCache(KEYS_MAX)
+        self._tokens: lru.LruCache[str, tuple[float, float]] = lru.LruCache(KEYS_MAX)
         self._lock = Lock()
 
     def take(self, key: str, cost: float = 1.0) -> None:

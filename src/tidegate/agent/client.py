@@ -16,16 +16,8 @@ from typing import Any, Final, TypeVar
 import httpx2
 import msgspec
 
-from tidegate import decoders
+from tidegate import bounded_http, decoders
 from tidegate.agent import errors as agent_errors, identity
-from tidegate.bounded_http import (
-    BodyTooLong,
-    BoundedBackend,
-    BoundedTransport,
-    ThreadDeadline,
-    pieces_of,
-    trusted_roots,
-)
 from tidegate.clock import Clock
 from tidegate.domain.hosts import protocol
 
@@ -88,7 +80,7 @@ class AgentClient:
         self._key = key
         self._answer_seconds = answer_seconds
         self._download_seconds = download_seconds
-        self._deadline = ThreadDeadline()
+        self._deadline = bounded_http.ThreadDeadline()
         self._clock = clock
         self._host_id = host_id
         self._session: protocol.SessionAnswer | None = None
@@ -102,8 +94,10 @@ class AgentClient:
             },
             timeout=httpx2.Timeout(answer_seconds, connect=CONNECT_SECONDS),
             trust_env=False,
-            transport=BoundedTransport(
-                BoundedBackend(self._deadline), trusted_roots(), CONNECTIONS_MAX
+            transport=bounded_http.BoundedTransport(
+                bounded_http.BoundedBackend(self._deadline),
+                bounded_http.trusted_roots(),
+                CONNECTIONS_MAX,
             ),
         )
 
@@ -257,7 +251,7 @@ class AgentClient:
         try:
             with self._deadline.within(seconds):
                 return _check_status(self._exchange(request, bytes_max, write, start))
-        except BodyTooLong as error:
+        except bounded_http.BodyTooLong as error:
             if write is not None:
                 raise agent_errors.ContentMismatch(f"{path}: {error}") from None
             raise agent_errors.ServerAway(f"{method} {path}: {error}") from None
@@ -285,7 +279,7 @@ class AgentClient:
             if response.status_code >= 300:
                 bytes_max = ANSWER_BYTES_MAX
             found = bytearray()
-            for piece in pieces_of(response, bytes_max):
+            for piece in bounded_http.pieces_of(response, bytes_max):
                 found += piece
             return AgentAnswer(response.status_code, bytes(found))
         finally:
@@ -306,7 +300,7 @@ def _write_from(response: httpx2.Response, bytes_max: int, write: Write, start: 
                 f"asked for the bytes from {start} on, got {found[:80]!r}"
             )
         known, bytes_max = 0, bytes_max - start
-    for piece in pieces_of(response, bytes_max):
+    for piece in bounded_http.pieces_of(response, bytes_max):
         if known >= len(piece):
             known -= len(piece)
             continue

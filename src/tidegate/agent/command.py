@@ -13,12 +13,11 @@ from socket import gethostname
 from types import FrameType
 from typing import Final
 
-from tidegate import __version__
+from tidegate import __version__, clock
 from tidegate.agent import config, drivers, errors as agent_errors, identity, state_format
 from tidegate.agent.client import AgentClient
 from tidegate.agent.journal import Journal
 from tidegate.agent.loop import AgentLoop, BackOff
-from tidegate.clock import system_clock
 from tidegate.domain.hosts.protocol import EnrollmentAnswer
 
 TOKEN: Final = "TIDEGATE_AGENT_TOKEN"
@@ -46,7 +45,7 @@ def run(file: str, token_file: str | None = None, state_directory: str | None = 
         state_format.check_format(state)
         key = identity.load_or_create_key(state)
         enrolled = identity.load_enrollment(state) or _enroll(state, settings, key, token_file)
-        client = AgentClient(settings.server, key, system_clock, enrolled.host_id)
+        client = AgentClient(settings.server, key, clock.system_clock, enrolled.host_id)
         stack.callback(client.close)
         journal = Journal(state)
         stack.callback(journal.close)
@@ -56,7 +55,7 @@ def run(file: str, token_file: str | None = None, state_directory: str | None = 
             client,
             journal,
             drivers.build_drivers(settings, client),
-            system_clock,
+            clock.system_clock,
             __version__,
         )
         _stop_on_signals(loop)
@@ -81,7 +80,7 @@ def _enroll(
         raise agent_errors.NotEnrolled(
             f"the first start needs a one-time token: --token-file or {TOKEN}"
         )
-    client = AgentClient(settings.server, key, system_clock)
+    client = AgentClient(settings.server, key, clock.system_clock)
     try:
         enrolled = _register(client, token, settings.host or gethostname().lower())
     finally:

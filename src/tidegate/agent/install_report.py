@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from tidegate.agent import install as agent_install
-from tidegate.agent.errors import InstallRefused
+from tidegate.agent import errors, install as agent_install
 
 DID: Final = {"create": "wrote", "replace": "replaced", "keep": "unchanged:"}
 
@@ -27,7 +26,7 @@ def install(
         InstallRefused, InvalidAgentSetting.
     """
     if is_user and run_as:
-        raise InstallRefused("with --user it runs as you; leave --run-as out")
+        raise errors.InstallRefused("with --user it runs as you; leave --run-as out")
     request = agent_install.InstallRequest(
         program=program,
         places=agent_install.default_places(is_user),
@@ -52,7 +51,7 @@ def _to_channel(text: str) -> tuple[str, str]:
     """Raises: InstallRefused."""
     name, equals, root = text.partition("=")
     if not (name and equals and root.startswith("/")):
-        raise InstallRefused(
+        raise errors.InstallRefused(
             f"--channel is {text[:200]!r}; allowed is NAME=DIR with a full path, as web=/srv/web"
         )
     return name, root

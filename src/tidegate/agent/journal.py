@@ -21,10 +21,9 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate import decoders
+from tidegate import decoders, errors
 from tidegate.agent.errors import JournalDamaged
 from tidegate.domain.hosts import agent_side, facts, report_json, rows, states
-from tidegate.errors import InvalidInput
 
 FILE: Final = "journal"
 BYTES_MAX: Final = 4 * 1024 * 1024  # of one file: then it is rewritten without finished orders
@@ -172,7 +171,7 @@ class Journal:
                 break
             try:
                 self._apply(line)
-            except (KeyError, InvalidInput) as error:
+            except (KeyError, errors.InvalidInput) as error:
                 raise _damaged(good, f"what is there does not follow: {error}") from None
             good += len(raw)
         rest = content[good:]

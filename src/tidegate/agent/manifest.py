@@ -25,8 +25,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 from tidegate import decoders
-from tidegate.agent.durable_files import replace_file
-from tidegate.agent.errors import ManifestMemoryDamaged
+from tidegate.agent import durable_files, errors
 from tidegate.domain.hosts.protocol import SKEW_SECONDS_MAX, Order
 
 PAYLOAD_TYPE: Final = b"tidegate.manifest.v2\n"  # signed together with the payload
@@ -107,7 +106,7 @@ class ManifestVersions:
             return
         versions = self._seen.versions | {channel: version}
         seen = SeenVersions(FORMAT, self._seen.log_id, versions)
-        replace_file(self._path, msgspec.json.encode(seen))
+        durable_files.replace_file(self._path, msgspec.json.encode(seen))
         self._seen = seen
 
     def _read(self) -> SeenVersions:
@@ -122,8 +121,8 @@ class ManifestVersions:
         return found
 
 
-def _damaged(path: Path, detail: str) -> ManifestMemoryDamaged:
-    return ManifestMemoryDamaged(
+def _damaged(path: Path, detail: str) -> errors.ManifestMemoryDamaged:
+    return errors.ManifestMemoryDamaged(
         f"{path} {detail}. If you remove it, the host accepts any manifest that has not expired, "
         "until it sees the next one"
     )

@@ -10,11 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from tidegate.agent.errors import InvalidProbes
-from tidegate.agent.probes import Probe
+from tidegate.agent import errors, probes
 from tidegate.domain.hosts import rows, states
 
-LoadProbes = Callable[[str], tuple[Probe, ...]]  # of a channel; raises InvalidProbes
+LoadProbes = Callable[[str], tuple[probes.Probe, ...]]  # of a channel; raises InvalidProbes
 
 log = logging.getLogger("tidegate.agent")
 
@@ -25,7 +24,7 @@ class ProbeJob:
 
     rollout_id: str
     since: datetime
-    probe: Probe
+    probe: probes.Probe
 
 
 class ProbeSchedule:
@@ -34,11 +33,11 @@ class ProbeSchedule:
     def __init__(self, load_probes: LoadProbes) -> None:
         self._load = load_probes
         self._rollout_id = ""
-        self._probes: Mapping[str, Probe] = {}
+        self._probes: Mapping[str, probes.Probe] = {}
         self._due: dict[str, datetime] = {}
         self._asked: set[str] = set()
 
-    def begin(self, twin: rows.HostRecord) -> Sequence[Probe]:
+    def begin(self, twin: rows.HostRecord) -> Sequence[probes.Probe]:
         """Read the probes to declare, and forget earlier runs. Raises: InvalidProbes."""
         self._watch(twin.rollout_id, ())
         found = self._load(twin.channel)
@@ -78,14 +77,14 @@ class ProbeSchedule:
     def _resume(self, twin: rows.HostRecord) -> None:
         if self._rollout_id == twin.rollout_id:
             return
-        found: Sequence[Probe] = ()
+        found: Sequence[probes.Probe] = ()
         try:
             found = self._load(twin.channel)
-        except InvalidProbes as error:
+        except errors.InvalidProbes as error:
             log.error("%s", error.detail)
         self._watch(twin.rollout_id, found)
 
-    def _watch(self, rollout_id: str, found: Sequence[Probe]) -> None:
+    def _watch(self, rollout_id: str, found: Sequence[probes.Probe]) -> None:
         self._rollout_id = rollout_id
         self._probes = {probe.name: probe for probe in found}
         self._due = {}

@@ -27,8 +27,7 @@ import httpx2
 import msgspec
 
 from tidegate import decoders
-from tidegate.agent.drivers import REASON_BYTES, environment
-from tidegate.agent.errors import InvalidProbes
+from tidegate.agent import drivers, errors
 from tidegate.domain.hosts import facts, states
 from tidegate.domain.hosts.probes import PROBE_NAME_BYTES_MAX, PROBES_MAX
 
@@ -92,7 +91,7 @@ PASSED: Final = ProbeOutcome(states.ProbeStatus.PASS)
 
 def probe_failure(reason: str) -> ProbeOutcome:
     """A failure with its reason, shortened to the limit."""
-    data = reason.encode(errors="replace")[:REASON_BYTES]
+    data = reason.encode(errors="replace")[: drivers.REASON_BYTES]
     return ProbeOutcome(states.ProbeStatus.FAIL, data.decode(errors="ignore").replace("\0", ""))
 
 
@@ -111,19 +110,19 @@ def load(path: str) -> tuple[Probe, ...]:
     try:
         content = file.read_bytes()
     except OSError as error:
-        raise InvalidProbes(f"{path} cannot be read: {error.strerror}") from None
+        raise errors.InvalidProbes(f"{path} cannot be read: {error.strerror}") from None
     if len(content) > FILE_BYTES_MAX:
-        raise InvalidProbes(f"{path} has more than {FILE_BYTES_MAX} bytes")
+        raise errors.InvalidProbes(f"{path} has more than {FILE_BYTES_MAX} bytes")
     try:
         found = decoders.convert(_decode(file, content), ProbeFile).probes
     except (msgspec.MsgspecError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise InvalidProbes(f"{path}: {error}") from None
+        raise errors.InvalidProbes(f"{path}: {error}") from None
     names = [probe.name for probe in found]
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
-        raise InvalidProbes(f"{path}: probe {twice[0]!r} is declared twice")
+        raise errors.InvalidProbes(f"{path}: probe {twice[0]!r} is declared twice")
     if len(found) > PROBES_MAX:
-        raise InvalidProbes(f"{path}: {len(found)} probes, allowed are {PROBES_MAX}")
+        raise errors.InvalidProbes(f"{path}: {len(found)} probes, allowed are {PROBES_MAX}")
     return found
 
 
@@ -186,7 +185,7 @@ def _exec(probe: ExecProbe) -> ProbeOutcome:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=stderr,
-            env=environment(),
+            env=drivers.environment(),
             start_new_session=True,
         )
         try:
@@ -197,7 +196,7 @@ def _exec(probe: ExecProbe) -> ProbeOutcome:
             return probe_failure(f"killed after {probe.timeout_seconds:g} s")
         if code == probe.expect_exit_code:
             return PASSED
-        stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - REASON_BYTES))
+        stderr.seek(max(0, stderr.seek(0, os.SEEK_END) - drivers.REASON_BYTES))
         output = stderr.read().decode(errors="ignore").strip()
     reason = f"exit code {code}, expected {probe.expect_exit_code}"
     return probe_failure(f"{reason}: {output}" if output else reason)

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from shutil import which
 
-from tidegate import __version__
+from tidegate import __version__, errors
 from tidegate.agent import command, install_report
-from tidegate.errors import Conflict, Invalid, TidegateError, Unavailable
 
 REFUSED, USAGE, CONFLICT, UNAVAILABLE = 1, 2, 3, 6  # exit codes as of `tidegate agent`
 
@@ -34,21 +33,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
             ):
                 sys.stdout.write(f"{line}\n")
         elif given.config is None:
-            raise Invalid("say --config FILE, or: tidegate-agent install --help")
+            raise errors.Invalid("say --config FILE, or: tidegate-agent install --help")
         else:
             command.run(given.config, given.token_file, given.state)
-    except TidegateError as error:
+    except errors.TidegateError as error:
         sys.stderr.write(f"{error.detail} [{error.code}]\n  try: tidegate-agent --help\n")
         return exit_code_of(error)
     return 0
 
 
-def exit_code_of(error: TidegateError) -> int:
-    if isinstance(error, Invalid):
+def exit_code_of(error: errors.TidegateError) -> int:
+    if isinstance(error, errors.Invalid):
         return USAGE
-    if isinstance(error, Conflict):
+    if isinstance(error, errors.Conflict):
         return CONFLICT
-    return UNAVAILABLE if isinstance(error, Unavailable) else REFUSED
+    return UNAVAILABLE if isinstance(error, errors.Unavailable) else REFUSED
 
 
 def _own_path() -> str:

@@ -26,15 +26,9 @@ from urllib.parse import unquote, urlsplit
 import httpcore2
 import httpx2
 
+from tidegate import bounded_http, public_addresses
 from tidegate.agent.errors import ContentMismatch, ReferenceAway, ReferenceRefused
-from tidegate.bounded_http import (
-    BoundedBackend,
-    BoundedTransport,
-    ExchangeDeadline,
-    trusted_roots,
-)
 from tidegate.domain.content.entries import File
-from tidegate.public_addresses import ADDRESSES_MAX, is_public, system_resolve
 
 CONNECT_SECONDS: Final = 5.0
 PIECE_SECONDS: Final = 15.0  # to wait for the next piece
@@ -74,7 +68,7 @@ class References:
             ContentMismatch: the file is not the one that the release names.
             ReferenceRefused: it cannot be fetched. ReferenceAway: not now. OSError: our disk.
         """
-        deadline = ExchangeDeadline(self._seconds)
+        deadline = bounded_http.ExchangeDeadline(self._seconds)
         is_local = uri.startswith("file:")
         opened = (
             _local(self._resolve_path(uri)) if is_local else _remote(uri, deadline, self._hosts)
@@ -140,12 +134,14 @@ def _local(path: Path) -> Iterator[Iterator[bytes]]:
 
 @contextmanager
 def _remote(
-    uri: str, deadline: ExchangeDeadline, hosts: Container[str]
+    uri: str, deadline: bounded_http.ExchangeDeadline, hosts: Container[str]
 ) -> Iterator[Iterator[bytes]]:
     """The body after redirects. The client is separate, so it has no session or cookie."""
     try:
         timeout = httpx2.Timeout(PIECE_SECONDS, connect=CONNECT_SECONDS)
-        transport = BoundedTransport(_GuardedBackend(deadline, hosts), trusted_roots())
+        transport = bounded_http.BoundedTransport(
+            _GuardedBackend(deadline, hosts), bounded_http.trusted_roots()
+        )
         with httpx2.Client(
             headers=HEADERS, timeout=timeout, trust_env=False, transport=transport
         ) as client:
@@ -170,10 +166,10 @@ def _remote(
         raise ReferenceAway(f"{_shorten(uri)}: {type(error).__name__} {error}") from None
 
 
-class _GuardedBackend(BoundedBackend):
+class _GuardedBackend(bounded_http.BoundedBackend):
     """Connects to public addresses, and to all addresses of the hosts in the settings."""
 
-    def __init__(self, deadline: ExchangeDeadline, hosts: Container[str]) -> None:
+    def __init__(self, deadline: bounded_http.ExchangeDeadline, hosts: Container[str]) -> None:
         super().__init__(deadline)
         self._hosts = hosts
 
@@ -197,10 +193,10 @@ class _GuardedBackend(BoundedBackend):
         """Raises: ReferenceRefused: one of them is not public."""
         name = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
-            found = system_resolve(host, port)[:ADDRESSES_MAX]
+            found = public_addresses.system_resolve(host, port)[: public_addresses.ADDRESSES_MAX]
         except OSError as error:
             raise httpcore2.ConnectError(str(error)) from None
-        if name not in self._hosts and not all(map(is_public, found)):
+        if name not in self._hosts and not all(map(public_addresses.is_public, found)):
             raise ReferenceRefused(
                 f"{name[:SHOWN_CHARS_MAX]} leads to an address that is not public, and"
                 " reference_hosts of this agent does not name it"
@@ -229,7 +225,7 @@ def _follow_redirect(uri: str, url: httpx2.URL, answer: httpx2.Response) -> http
     return found.copy_with(username=None, password=None)
 
 
-def _timed_out(uri: str, deadline: ExchangeDeadline) -> ReferenceAway:
+def _timed_out(uri: str, deadline: bounded_http.ExchangeDeadline) -> ReferenceAway:
     return ReferenceAway(f"{_shorten(uri)} took longer than {deadline.seconds:g} s")
 
 

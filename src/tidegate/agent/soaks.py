@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final
 
-from tidegate.agent import journal as agent_journal, probe_schedule, probes
-from tidegate.agent.errors import InvalidProbes
+from tidegate.agent import errors, journal as agent_journal, probe_schedule, probes
 from tidegate.clock import Clock
 from tidegate.domain.hosts import agent_side, effects as host_effects, facts, rows, states
 
@@ -56,7 +55,7 @@ class Soaks:
         self._awaited.pop(rollout_id, None)
         try:
             declared = tuple(map(probes.to_declaration, self._probe_schedule.begin(twin)))
-        except InvalidProbes as error:
+        except errors.InvalidProbes as error:
             log.error("%s", error.detail)
             if self._report(rollout_id, facts.ProbeTopologyDeclared, probes=(UNREADABLE,)):
                 record = self._journal.twins[rollout_id]

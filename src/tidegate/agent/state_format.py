@@ -11,8 +11,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from tidegate.agent.durable_files import replace_file
-from tidegate.agent.errors import StateFormatRefused
+from tidegate.agent import durable_files, errors
 
 # Increase it when an agent of the previous number would misread the directory.
 # 2: content digests of domain/content. Agents before that wrote no number.
@@ -33,22 +32,22 @@ def check_format(state: Path) -> None:
     except FileNotFoundError:
         if any((state / name).exists() for name in LEFT):
             raise _older(state) from None
-        replace_file(state / FILE, f"{STATE_FORMAT}\n".encode())
+        durable_files.replace_file(state / FILE, f"{STATE_FORMAT}\n".encode())
         return
     number = text.removesuffix("\n")
     if not number.isdecimal():
-        raise StateFormatRefused(
+        raise errors.StateFormatRefused(
             f"{state / FILE} is damaged: it holds a number and a newline, found {text[:20]!a};"
             " look at the disk"
         )
     if int(number) < STATE_FORMAT:
         raise _older(state)
     if int(number) > STATE_FORMAT:
-        raise StateFormatRefused(f"{state} was written by a newer agent: upgrade this one")
+        raise errors.StateFormatRefused(f"{state} was written by a newer agent: upgrade this one")
 
 
-def _older(state: Path) -> StateFormatRefused:
-    return StateFormatRefused(
+def _older(state: Path) -> errors.StateFormatRefused:
+    return errors.StateFormatRefused(
         f"{state} was written by an older agent, whose digests this one would misread: move the"
         " directory away and start the agent with a new one-time token (tidegate host enroll)"
     )

@@ -7,9 +7,8 @@ import shutil
 
 from msgspec import Struct
 
-from tidegate import __version__
+from tidegate import __version__, config
 from tidegate.api.metrics import Metrics
-from tidegate.config import Settings
 from tidegate.control.queries.log_health import LogHealth
 from tidegate.control.queries.reads import Reads
 from tidegate.control.storage.blobs import Blobs
@@ -57,7 +56,9 @@ def livez(request: Plain) -> routing.Response:
     return routing.Response(Alive())
 
 
-def readyz(request: Plain, health: LogHealth, blobs: Blobs, settings: Settings) -> routing.Response:
+def readyz(
+    request: Plain, health: LogHealth, blobs: Blobs, settings: config.Settings
+) -> routing.Response:
     """Whether the log and files are writable, the outbox moves and the disk has room; else 503."""
     checks = (_writable(health), _blobs(blobs), _outbox(health), _disk(settings))
     ready = all(check.ok for check in checks)
@@ -98,7 +99,7 @@ def _outbox(health: LogHealth) -> ReadinessCheck:
     return ReadinessCheck("outbox", age <= OUTBOX_SECONDS_MAX, f"oldest due work is {age} s old")
 
 
-def _disk(settings: Settings) -> ReadinessCheck:
+def _disk(settings: config.Settings) -> ReadinessCheck:
     ok = shutil.disk_usage(settings.data).free >= DISK_FREE_BYTES_MIN
     least = f"{DISK_FREE_BYTES_MIN // 2**20} MiB"
     return ReadinessCheck("disk", ok, f"{'at least' if ok else 'less than'} {least} are free")

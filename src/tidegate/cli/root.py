@@ -9,9 +9,8 @@ from typing import Final, NoReturn
 
 import click
 
-from tidegate import __version__
+from tidegate import __version__, errors
 from tidegate.cli import exit_codes, lazy_groups
-from tidegate.errors import TidegateError
 
 WIDTH_MAX: Final = 100
 COMPLETION: Final = "_TIDEGATE_COMPLETE"  # set by click's completion scripts
@@ -127,7 +126,7 @@ def run(commands: Mapping[str, lazy_groups.Lazy], args: Sequence[str] | None = N
         # Nobody reads the output, so the interpreter must not flush it at its end either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return exit_codes.ExitCode.DONE
-    except TidegateError as error:
+    except errors.TidegateError as error:
         code = exit_codes.exit_code_of(error)
         ended = exit_codes.CommandExit(
             code,

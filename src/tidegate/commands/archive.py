@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from tidegate import config, errors
 from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.commands.options import settings_of, with_settings
-from tidegate.config import InvalidSetting, Settings
-from tidegate.errors import NotFound
 
 if TYPE_CHECKING:
     from tidegate.control.storage.archive import Archive
@@ -68,14 +67,14 @@ def rebuild(file: str | None, **flags: str | None) -> None:
 
 
 @contextmanager
-def _archive(settings: Settings) -> Iterator[Archive]:
+def _archive(settings: config.Settings) -> Iterator[Archive]:
     """Raises: InvalidSetting, NotFound, ArchiveForeign, Unavailable."""
     if not settings.archive:
-        raise InvalidSetting(
+        raise config.InvalidSetting(
             "no archive is set: say --archive DIR, as the server does", setting="archive"
         )
     if not Path(settings.archive).is_dir():
-        raise NotFound(f"there is no archive in {settings.archive}")
+        raise errors.NotFound(f"there is no archive in {settings.archive}")
     from tidegate.clock import system_clock
     from tidegate.commands.startup import open_store
     from tidegate.control.installation import log_id

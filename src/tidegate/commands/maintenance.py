@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tidegate import config, errors
 from tidegate.cli.exit_codes import ExitCode
 from tidegate.commands.options import settings_of, with_settings
-from tidegate.config import InvalidSetting, Settings
-from tidegate.errors import TidegateError
 
 if TYPE_CHECKING:
     from tidegate.control.doctor import DoctorFinding
@@ -40,7 +39,7 @@ def doctor(file: str | None, views: bool, as_json: bool, **flags: str | None) ->
     return ExitCode.DONE if is_well else ExitCode.REFUSED
 
 
-def _findings(settings: Settings, views: bool) -> Iterator[DoctorFinding]:
+def _findings(settings: config.Settings, views: bool) -> Iterator[DoctorFinding]:
     from tidegate.control import doctor as health
     from tidegate.control.doctor import DoctorFinding, DoctorVerdict
 
@@ -51,7 +50,7 @@ def _findings(settings: Settings, views: bool) -> Iterator[DoctorFinding]:
         return
     try:
         installation = _open(settings)
-    except TidegateError as error:
+    except errors.TidegateError as error:
         advice = f"see docs/problems for {error.code}"
         yield DoctorFinding("store", DoctorVerdict.ILL, error.detail, advice)
         return
@@ -64,7 +63,7 @@ def _findings(settings: Settings, views: bool) -> Iterator[DoctorFinding]:
         installation.close()
 
 
-def _versions(settings: Settings) -> Iterator[DoctorFinding]:
+def _versions(settings: config.Settings) -> Iterator[DoctorFinding]:
     from tidegate import __version__
     from tidegate.control.doctor import DoctorFinding, DoctorVerdict
 
@@ -75,7 +74,7 @@ def _versions(settings: Settings) -> Iterator[DoctorFinding]:
 
         try:
             check_platform(str(_database(settings)))
-        except TidegateError as error:
+        except errors.TidegateError as error:
             yield DoctorFinding(
                 "sqlite", DoctorVerdict.ILL, error.detail, "install a newer apsw, on a local disk"
             )
@@ -137,7 +136,7 @@ def backup(place: str, previous: str | None, file: str | None, **flags: str | No
     settings = settings_of(file, flags)
     database = _database(settings)
     if not database.exists():
-        raise InvalidSetting(f"there is no log in {settings.data}", setting="data")
+        raise config.InvalidSetting(f"there is no log in {settings.data}", setting="data")
     from tidegate.control.storage.backup import back_up
     from tidegate.engines.sqlite.copying import copy
     from tidegate.engines.sqlite.store import SqliteStore
@@ -179,7 +178,7 @@ def restore(place: str, revoke_keys: bool, file: str | None, **flags: str | None
 
     settings = settings_of(file, flags)
     if _database(settings) != Path(settings.data).absolute() / "tidegate.db":
-        raise InvalidSetting("a restore goes into the data directory; leave store empty")
+        raise config.InvalidSetting("a restore goes into the data directory; leave store empty")
     from tidegate.clock import system_clock
     from tidegate.control.storage.backup import restore as put_back
 
@@ -209,10 +208,10 @@ def restore(place: str, revoke_keys: bool, file: str | None, **flags: str | None
     click.echo("passwords and roles are those of the backup, too: look through tidegate user list")
 
 
-def _database(settings: Settings) -> Path:
+def _database(settings: config.Settings) -> Path:
     """The SQLite file of the log. Raises: InvalidSetting: the engine is another."""
     if not settings.store_url.startswith(SQLITE):
-        raise InvalidSetting(
+        raise config.InvalidSetting(
             "this is for SQLite; PostgreSQL (pg_dump, archiving) and DynamoDB (point-in-time "
             "recovery) have backups of their own",
             setting="store",
@@ -220,7 +219,7 @@ def _database(settings: Settings) -> Path:
     return Path(settings.store_url.removeprefix(SQLITE)).absolute()
 
 
-def _open(settings: Settings) -> Installation:
+def _open(settings: config.Settings) -> Installation:
     from tidegate.commands.startup import open_installation
 
     return open_installation(settings)

@@ -11,7 +11,6 @@ import click
 import msgspec
 
 from tidegate import config
-from tidegate.config import FILE_ONLY, NAMES, PREFIX, Settings
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -76,21 +75,23 @@ NOTIFY: Final = """
 
 def with_settings(command: Command) -> Command:
     """Add every setting as a flag, and ``--config`` for a file of settings."""
-    for name in reversed(NAMES):
-        if name not in FILE_ONLY:
+    for name in reversed(config.NAMES):
+        if name not in config.FILE_ONLY:
             flag = f"--{name.replace('_', '-')}"
             command = click.option(flag, name, metavar="VALUE", help=_help(name))(command)
     file = click.option("--config", "file", metavar="FILE", help="A TOML file of settings.")
     return file(command)
 
 
-def settings_of(file: str | None, flags: Mapping[str, str | None]) -> Settings:
+def settings_of(file: str | None, flags: Mapping[str, str | None]) -> config.Settings:
     """Load the settings. Flags win over the environment, which wins over the file.
 
     Raises:
         InvalidSetting.
     """
-    given = {f"{PREFIX}{name.upper()}": text for name, text in flags.items() if text is not None}
+    given = {
+        f"{config.PREFIX}{name.upper()}": text for name, text in flags.items() if text is not None
+    }
     return config.load({}, {**os.environ, **given}, file)
 
 
@@ -98,11 +99,11 @@ def commented_default() -> str:
     """Render a settings file in which every setting is commented out and explained."""
     lines = [
         "# The settings of Tidegate with their defaults.",
-        f"# A flag wins over the environment ({PREFIX}<NAME>), that over this file.",
+        f"# A flag wins over the environment ({config.PREFIX}<NAME>), that over this file.",
         "",
     ]
-    for item in msgspec.structs.fields(Settings):
-        if item.name in FILE_ONLY:
+    for item in msgspec.structs.fields(config.Settings):
+        if item.name in config.FILE_ONLY:
             continue
         value = "tidegate-data" if item.required else item.default
         lines += [f"# {WORDS[item.name]}", f"# {item.name} = {json.dumps(value)}", ""]
@@ -111,4 +112,4 @@ def commented_default() -> str:
 
 
 def _help(name: str) -> str:
-    return f"{WORDS[name]} [{PREFIX}{name.upper()}]"
+    return f"{WORDS[name]} [{config.PREFIX}{name.upper()}]"

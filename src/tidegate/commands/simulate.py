@@ -12,14 +12,7 @@ from tidegate.commands.options import settings_of, with_settings
 from tidegate.config import Settings
 
 if TYPE_CHECKING:
-    from tidegate.control.queries.forecasts import (
-        Forecast,
-        ForecastConditions,
-        HeldStretch,
-        Odds,
-        RolloutHistory,
-        Spread,
-    )
+    from tidegate.control.queries import forecasts
     from tidegate.domain.channels.rows import Channel
     from tidegate.domain.planner import Plan
 
@@ -118,7 +111,7 @@ def simulate(
 
 def load_plan(
     settings: Settings, channel: str
-) -> tuple[Channel, Plan, ForecastConditions, RolloutHistory]:
+) -> tuple[Channel, Plan, forecasts.ForecastConditions, forecasts.RolloutHistory]:
     """Load the channel, its plan, what holds its hosts now, and its last rollouts.
 
     Raises:
@@ -159,12 +152,12 @@ def load_plan(
 def _run_forecast(
     row: Channel,
     plan: Plan,
-    odds: Odds,
+    odds: forecasts.Odds,
     seeds: range,
-    conditions: ForecastConditions,
+    conditions: forecasts.ForecastConditions,
     *,
     quiet: bool,
-) -> Forecast:
+) -> forecasts.Forecast:
     from tidegate.simulate.forecast import forecast
 
     if quiet:
@@ -173,7 +166,7 @@ def _run_forecast(
         return forecast(row, plan, odds, seeds, conditions, lambda done: bar.update(1))
 
 
-def describe_forecast(found: Forecast) -> list[str]:
+def describe_forecast(found: forecasts.Forecast) -> list[str]:
     """Render a forecast for people: a summary, the waves, the outcomes."""
     lines = [f"{found.channel}: {found.hosts} hosts, {found.runs} runs from seed {found.seed}"]
     if found.stands_for > 1:
@@ -203,7 +196,7 @@ def describe_forecast(found: Forecast) -> list[str]:
     return lines
 
 
-def describe_stretch(stretch: HeldStretch) -> str:
+def describe_stretch(stretch: forecasts.HeldStretch) -> str:
     """When hosts get no order, and what holds them."""
     by = f"window {stretch.window_id}" if stretch.window_id else stretch.by
     begins, ends = format_duration(stretch.begins), format_duration(stretch.ends)
@@ -211,7 +204,7 @@ def describe_stretch(stretch: HeldStretch) -> str:
     return f"held by the {by}: {hosts}, {begins} to {ends} after the opening"
 
 
-def _times(spread: Spread | None) -> list[str]:
+def _times(spread: forecasts.Spread | None) -> list[str]:
     if spread is None:
         return [NOTHING, NOTHING, NOTHING]
     return [format_duration(item) for item in (spread.median, spread.p90, spread.worst)]

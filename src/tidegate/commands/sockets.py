@@ -10,8 +10,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, start_http_server
 
-from tidegate.config import Settings
-from tidegate.errors import Unavailable
+from tidegate import config, errors
 
 LOOPBACK: Final = "127.0.0.1"
 _WHY: Final = {
@@ -21,7 +20,7 @@ _WHY: Final = {
 }
 
 
-class AddressUnusable(Unavailable):
+class AddressUnusable(errors.Unavailable):
     """The server cannot listen on this port: it is taken, or not permitted."""
 
     code = "address_unusable"
@@ -38,7 +37,7 @@ class AddressUnusable(Unavailable):
 
 
 @contextmanager
-def serve_worker_metrics(settings: Settings, registry: CollectorRegistry) -> Iterator[None]:
+def serve_worker_metrics(settings: config.Settings, registry: CollectorRegistry) -> Iterator[None]:
     """If a port is set, serve the metrics of a worker on loopback inside the block.
 
     Raises:
@@ -62,7 +61,7 @@ def serve_worker_metrics(settings: Settings, registry: CollectorRegistry) -> Ite
 
 
 @contextmanager
-def bind_sockets(settings: Settings) -> Iterator[list[socket.socket]]:
+def bind_sockets(settings: config.Settings) -> Iterator[list[socket.socket]]:
     """Bind a socket for each address of the host, and close them after the block.
 
     Raises:

@@ -14,18 +14,7 @@ from typing import Any
 import httpcore2
 import httpx2
 
-from tidegate.bounded_http import (
-    BoundedBackend,
-    BoundedTransport,
-    ExchangeDeadline,
-    trusted_roots,
-)
-from tidegate.public_addresses import (
-    Resolve,
-    parse_destination,
-    resolve_destination,
-    system_resolve,
-)
+from tidegate import bounded_http, public_addresses
 
 TIMEOUT_SECONDS = 10.0
 ANSWER_BYTES_MAX = 64 * 1024
@@ -47,10 +36,10 @@ class CheckedClient:
         allowed: Collection[str] = (),
         timeout_seconds: float = TIMEOUT_SECONDS,
         monotonic: Monotonic = time.monotonic,
-        resolve: Resolve = system_resolve,
+        resolve: public_addresses.Resolve = public_addresses.system_resolve,
         trust: ssl.SSLContext | None = None,
     ) -> None:
-        self._destination = parse_destination(url, allowed)
+        self._destination = public_addresses.parse_destination(url, allowed)
         self._timeout_seconds = timeout_seconds
         self._monotonic = monotonic
         self._resolve = resolve
@@ -62,12 +51,14 @@ class CheckedClient:
         Raises:
             DestinationRefused, OSError, httpx2.HTTPError.
         """
-        addresses = resolve_destination(self._destination, self._resolve)
-        deadline = ExchangeDeadline(self._timeout_seconds, self._monotonic)
-        trust = self._trust or trusted_roots()
+        addresses = public_addresses.resolve_destination(self._destination, self._resolve)
+        deadline = bounded_http.ExchangeDeadline(self._timeout_seconds, self._monotonic)
+        trust = self._trust or bounded_http.trusted_roots()
         with (
             httpx2.Client(
-                transport=BoundedTransport(_CheckedBackend(addresses, deadline), trust),
+                transport=bounded_http.BoundedTransport(
+                    _CheckedBackend(addresses, deadline), trust
+                ),
                 follow_redirects=False,
                 trust_env=False,
                 timeout=self._timeout_seconds,
@@ -89,10 +80,10 @@ def _beginning(response: httpx2.Response) -> bytes:
     return answer[:ANSWER_BYTES_MAX]
 
 
-class _CheckedBackend(BoundedBackend):
+class _CheckedBackend(bounded_http.BoundedBackend):
     """Connects to the checked addresses, whatever host name is requested."""
 
-    def __init__(self, addresses: tuple[str, ...], deadline: ExchangeDeadline) -> None:
+    def __init__(self, addresses: tuple[str, ...], deadline: bounded_http.ExchangeDeadline) -> None:
         super().__init__(deadline)
         self._addresses = addresses
 

@@ -17,8 +17,7 @@ from tidegate.clock import Clock
 from tidegate.config import Settings
 from tidegate.control.fleet import agent_reports, enrollment, order_queue, reader
 from tidegate.control.lanes import Lanes
-from tidegate.control.notifications.addresses import Addresses
-from tidegate.control.notifications.targets import Targets
+from tidegate.control.notifications import addresses, targets
 from tidegate.control.operations import (
     access,
     accounts,
@@ -231,8 +230,8 @@ class Installation:
         self.installation_ref = InstallationRef(
             urlsplit(url).hostname or "tidegate", url, self.log_id
         )
-        self.addresses = Addresses(self.records, self.secrets)
-        self.notify_targets = Targets(self.clock, self.settings.notify)
+        self.addresses = addresses.Addresses(self.records, self.secrets)
+        self.notify_targets = targets.Targets(self.clock, self.settings.notify)
         self.subscriptions = subscriptions.SubscriptionOperations(
             self.execute,
             self.reads,

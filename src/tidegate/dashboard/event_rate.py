@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
-from tidegate.dashboard import components
-from tidegate.dashboard.html import absolute
+from tidegate.dashboard import components, html
 from tidegate.dashboard.view_models import log_screens, rollout_screens
 from tidegate.kernel.model import Event
 
@@ -110,7 +109,7 @@ def _bar(
         width=round(width * 0.82, 3),
         parts=tuple(_parts(((name, counts[name]) for name in KINDS), most)),
         href=link(ends),
-        title=f"{absolute(at)}: {count:,} event{'' if count == 1 else 's'}",
+        title=f"{html.absolute(at)}: {count:,} event{'' if count == 1 else 's'}",
     )
 
 

@@ -10,8 +10,7 @@ from msgspec import Struct
 
 from tidegate.control.queries import fleet_picture, host_releases, rollout_lists
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, state_labels
-from tidegate.dashboard.html import short
+from tidegate.dashboard import components, html, state_labels
 from tidegate.domain.rollouts.rows import Rollout
 
 CHANNELS_MAX: Final = 40
@@ -68,7 +67,7 @@ def _line(item: fleet_picture.ChannelPicture, names: dict[tuple[str, str], str])
     tones = iter(OTHER_TONES)
     for digest, hosts in ordered[:RELEASES_MAX]:
         tone = "good" if digest == item.digest else next(tones)
-        name = names.get((item.channel, digest)) or short(digest)
+        name = names.get((item.channel, digest)) or html.short(digest)
         parts.append(RunningPart(name, hosts, tone))
     if more := sum(hosts for _, hosts in ordered[RELEASES_MAX:]):
         parts.append(RunningPart("others", more, "gone"))

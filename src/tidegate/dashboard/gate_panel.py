@@ -33,8 +33,7 @@ from tidegate.domain.gates.inputs import Explanation
 from tidegate.domain.planner import PlanByHost
 from tidegate.domain.rollouts import rows, states
 from tidegate.lru import LruCache
-from tidegate.web.inputs import Nothing
-from tidegate.web.routing import Request, Response, requires
+from tidegate.web import inputs, routing
 
 AT_ONCE_MAX = 2_000  # hosts of a rollout that is evaluated with its page
 FRESH_SECONDS = 10  # the result of a larger one is cached at least this long
@@ -135,16 +134,16 @@ def panel_of(
 
 
 def panel(
-    request: Request[grid_encoding.RolloutPagePath, Nothing, Nothing],
+    request: routing.Request[grid_encoding.RolloutPagePath, inputs.Nothing, inputs.Nothing],
     fleet_reader: FleetReader,
     gate_reports: GateReports,
-) -> Response:
+) -> routing.Response:
     """The panel of a large rollout, loaded separately."""
     tally = fleet_reader.tally(request.path.rollout_id).row
     found = _over_panel(tally) or _panel(
         gate_reports.current_report(tally), tally, is_separate=_hosts(tally) > AT_ONCE_MAX
     )
-    return Response(render_part("gate_panel.html", found), media=dashboard_layout.UTF8)
+    return routing.Response(render_part("gate_panel.html", found), media=dashboard_layout.UTF8)
 
 
 def _panel_address(rollout_id: str) -> str:
@@ -229,12 +228,12 @@ class HeldQuery(dashboard_layout.PageQuery, frozen=True, kw_only=True):
 
 
 def held(
-    request: Request[grid_encoding.RolloutPagePath, HeldQuery, Nothing],
+    request: routing.Request[grid_encoding.RolloutPagePath, HeldQuery, inputs.Nothing],
     fleet_reader: FleetReader,
     gate_reports: GateReports,
     people: PeopleNames,
     layout: dashboard_layout.Layout,
-) -> Response:
+) -> routing.Response:
     """List the hosts that wait at a gate, page by page."""
     rollout_id, query = request.path.rollout_id, request.query
     tally = fleet_reader.tally(rollout_id).row
@@ -288,7 +287,7 @@ def _held_line(chart: PlanByHost, gate: str, host_id: str, reason: str) -> rollo
     return rollout_screens.HeldLine(host_id=host_id, gate=gate, wave=wave, reason=reason)
 
 
-_READS = requires(Verb.READ, grid_encoding.rollout_scope)
+_READS = routing.requires(Verb.READ, grid_encoding.rollout_scope)
 ROUTES = (
     dashboard_layout.page_route("/rollouts/{rollout_id}/gates", panel, _READS),
     dashboard_layout.page_route("/rollouts/{rollout_id}/held", held, _READS),

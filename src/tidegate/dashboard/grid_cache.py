@@ -20,7 +20,7 @@ from threading import Lock
 
 from msgspec import Struct
 
-from tidegate import decoders
+from tidegate import decoders, errors, lru
 from tidegate.api.feed.tail import Tail
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.log_reader import LogReader
@@ -28,9 +28,7 @@ from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import grid_encoding, layout, state_labels
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.hosts import rows, states
-from tidegate.errors import InvalidInput, NotFound, TidegateError
 from tidegate.kernel.model import Clause, Match, Position, Query
-from tidegate.lru import LruCache
 from tidegate.web import inputs, routing
 
 GRIDS_MAX = 8  # cached per process; one of 100,000 hosts takes about a megabyte
@@ -127,7 +125,7 @@ class GridCache:
         self._fleet_reader = fleet_reader
         self._reads = reads
         self._log = log
-        self._grids: LruCache[str, tuple[Lock, list[Grid]]] = LruCache(GRIDS_MAX)
+        self._grids: lru.LruCache[str, tuple[Lock, list[Grid]]] = lru.LruCache(GRIDS_MAX)
 
     def read_grid(self, rollout_id: str, head: Position) -> EncodedGrid:
         """The squares of a rollout. ``head``: the log's position before the request read anything.
@@ -148,7 +146,7 @@ class GridCache:
         try:
             return grid.catch_up(self._log, rollout_id)
         # A fact that this version cannot decode: a newer version wrote its row.
-        except InvalidInput:
+        except errors.InvalidInput:
             return False
 
     def warm_up(self) -> None:
@@ -157,7 +155,7 @@ class GridCache:
         """
         if not self._reads.is_local:
             return
-        with suppress(TidegateError):
+        with suppress(errors.TidegateError):
             for rollout in islice(self._fleet_reader.open_rollouts(), GRIDS_MAX):
                 self.read_grid(rollout.rollout_id, self._log.head())
 
@@ -205,7 +203,7 @@ def square(
         request.path.index
     )
     if host_id is None:
-        raise NotFound(f"the plan has no host at {request.path.index}")
+        raise errors.NotFound(f"the plan has no host at {request.path.index}")
     return routing.Response(host_id.encode(), media="text/plain; charset=utf-8")
 
 

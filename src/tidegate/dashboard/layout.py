@@ -15,8 +15,7 @@ from tidegate.api.feed.tail import Tail
 from tidegate.clock import Clock
 from tidegate.control.operations import promotion, protection
 from tidegate.control.operations.accounts import Accounts
-from tidegate.dashboard import components
-from tidegate.dashboard.html import render
+from tidegate.dashboard import components, html
 from tidegate.dashboard.view_models import form_screens
 from tidegate.domain.access import principals, roles, second_person, steps
 from tidegate.errors import TidegateError
@@ -175,7 +174,7 @@ class Layout:
             problem=None if problem is None else to_form_error(problem),
             done=DONE.get(getattr(request.query, "done", ""), ""),
         )
-        body = render(page.template, frame, page.view)
+        body = html.render(page.template, frame, page.view)
         status = 200 if problem is None else problems.status_of(type(problem))
         return routing.Response(body, status=status, media=UTF8, headers=page.headers)
 
@@ -325,7 +324,7 @@ def error_page(error: TidegateError, address: bytes) -> routing.Response:
         crumbs=(components.Link(title),),
     )
     return routing.Response(
-        render(template, frame, view), status=status, media=UTF8, headers=headers
+        html.render(template, frame, view), status=status, media=UTF8, headers=headers
     )
 
 

@@ -16,6 +16,7 @@ from urllib.parse import urlencode
 
 from msgspec import Meta, Struct, structs
 
+from tidegate import errors, lru
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.promotion_planning import Promotions
 from tidegate.control.queries import forecasts
@@ -27,8 +28,6 @@ from tidegate.domain.access import roles, scopes
 from tidegate.domain.channels import refusals, rows
 from tidegate.domain.planner import Plan
 from tidegate.domain.rollouts.states import RolloutState
-from tidegate.errors import TidegateError, Unavailable
-from tidegate.lru import LruCache
 from tidegate.web import inputs, routing
 
 RUNS: Final = 12
@@ -78,7 +77,7 @@ def forecast(request: Asked, simulations: Simulations) -> routing.Response:
     query = request.query
     try:
         played = simulations.play(query)
-    except TidegateError as error:
+    except errors.TidegateError as error:
         part = plan_screens.SimulationPart(wanted=RUNS, fault=error.detail)
     else:
         part = part_of(played, _next(query))
@@ -122,7 +121,7 @@ class Simulations:
         self._fleet_reader = fleet_reader
         self._promotions = promotions
         self._forecast = forecast
-        self._cached: LruCache[tuple[object, ...], Simulation] = LruCache(KEPT_MAX)
+        self._cached: lru.LruCache[tuple[object, ...], Simulation] = lru.LruCache(KEPT_MAX)
         self._lock = Lock()
 
     def play(self, query: ForecastQuery) -> tuple[forecasts.Forecast, ...]:
@@ -134,7 +133,7 @@ class Simulations:
         """
         key = (query.channel, query.luck, query.failing, query.seed, query.start_at)
         if not self._lock.acquire(timeout=TURN_SECONDS_MAX):
-            raise Unavailable("another simulation is running; try again later")
+            raise errors.Unavailable("another simulation is running; try again later")
         try:
             play = self._cached.find(key)
             if play is None or query.runs == 1:

@@ -6,8 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tidegate.dashboard.html import fingerprint, static_files
-from tidegate.dashboard.layout import error_page
+from tidegate.dashboard import html, layout
 from tidegate.web import inputs, problems, routing
 
 YEAR_SECONDS = 31_536_000
@@ -22,11 +21,11 @@ def static(
     request: routing.Request[StaticFilePath, inputs.Nothing, inputs.Nothing],
 ) -> routing.Response:
     """Get a file of the dashboard."""
-    found = static_files().get(request.path.name)
+    found = html.static_files().get(request.path.name)
     if found is None:
         raise problems.NoSuchPath(f"there is no file {request.path.name}")
     media, content = found
-    same = request.path.version == fingerprint()
+    same = request.path.version == html.fingerprint()
     keep = f"public, max-age={YEAR_SECONDS}, immutable" if same else "no-cache"
     return routing.Response(content, media=media, headers={"cache-control": keep})
 
@@ -39,6 +38,6 @@ ROUTES = (
         routing.PUBLIC,
         quick=True,
         produces="*/*",
-        fails=error_page,
+        fails=layout.error_page,
     ),
 )

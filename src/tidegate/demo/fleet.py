@@ -19,13 +19,12 @@ from functools import partial
 from random import Random
 from threading import Event, Lock
 
-from tidegate import __version__
+from tidegate import __version__, errors
 from tidegate.control import lanes, runtime
 from tidegate.control.installation import Installation
 from tidegate.domain.fleet.rows import LIVENESS, Liveness
 from tidegate.domain.hosts import agent_side, refusals, rows
 from tidegate.domain.rollouts.report_slices import ReportEvent, report_event
-from tidegate.errors import TidegateError, Unavailable, Unknown
 from tidegate.kernel.model import Meta
 from tidegate.simulate import agents, rates
 
@@ -126,7 +125,7 @@ class DemoFleet:
             return
         try:
             order = self._installation.deliveries.poll(agent.host_id)
-        except (Unavailable, Unknown):
+        except (errors.Unavailable, errors.Unknown):
             return  # it polls again
         if order is not None:
             self._take(agent, order)
@@ -200,23 +199,23 @@ def _batch(
     return found
 
 
-def _error_of(future: Future[runtime.CommandOutcome]) -> TidegateError | None:
+def _error_of(future: Future[runtime.CommandOutcome]) -> errors.TidegateError | None:
     try:
         future.result()
-    except TidegateError as error:
+    except errors.TidegateError as error:
         return error
     return None
 
 
 def _handle_answer(
-    agent: agents.SimulatedAgent, entry: agents.JournalEntry, error: TidegateError | None
+    agent: agents.SimulatedAgent, entry: agents.JournalEntry, error: errors.TidegateError | None
 ) -> bool:
     """Handle the result of a report; return whether the agent's next one may be handled."""
     if error is None:
         agent.journal.remove(entry)
         agent.confirm(entry)
         return True
-    again = isinstance(error, refusals.SequenceGap | Unavailable | Unknown)
+    again = isinstance(error, refusals.SequenceGap | errors.Unavailable | errors.Unknown)
     if not (again or agent_side.waits(entry.event, error.code)):
         agent.drop_refused(entry, error)
     return False

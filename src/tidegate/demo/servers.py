@@ -7,25 +7,26 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from threading import Event, Thread, Timer
 
+from tidegate import config, main
 from tidegate.api.metrics import Metrics
 from tidegate.api.routes import ROUTES
 from tidegate.commands.application import make_application
 from tidegate.commands.startup import open_installation
-from tidegate.config import Settings
 from tidegate.control import webhooks, worker
 from tidegate.control.outbox.targets.webhook import WebhookTarget
 from tidegate.dashboard.routes import PAGES
 from tidegate.demo import sign_in, story, webhook_receiver
 from tidegate.demo.fleet import DemoFleet
 from tidegate.demo.people import VISITOR, DemoPeople
-from tidegate.main import make_server
 
 JOIN_SECONDS = 10.0
 WEBHOOK_SECONDS = 5.0
 PACE = worker.LoopPace(orders=0.25, timers=0.5, outbox=0.5, manifests=1.0, reconcile=15.0)
 
 
-def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: story.Say) -> None:
+def run_demo(
+    settings: config.Settings, *, speed: float, minutes: float | None, say: story.Say
+) -> None:
     """Run the demo until a signal, or until its minutes have passed.
 
     Raises:
@@ -38,7 +39,7 @@ def run_demo(settings: Settings, *, speed: float, minutes: float | None, say: st
         application = make_application(installation, routes=(*ROUTES, *PAGES, link.route))
         stack.callback(application.close)
         people = DemoPeople(installation, password)
-        server = make_server(application, settings)
+        server = main.make_server(application, settings)
         fleet = DemoFleet(installation, speed)
         receiver = webhook_receiver.Receiver()
         stack.callback(receiver.go_down)

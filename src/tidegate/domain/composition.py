@@ -46,8 +46,7 @@ from tidegate.domain.releases import declarations as releases, from_packages
 from tidegate.domain.requests import declarations as requests
 from tidegate.domain.rollouts import declarations as rollouts
 from tidegate.domain.windows import declarations as windows
-from tidegate.kernel import folds as kernel_folds, leases, store, vocabulary
-from tidegate.kernel.collections import Collection
+from tidegate.kernel import collections, folds as kernel_folds, leases, store, vocabulary
 from tidegate.kernel.records.records import REPAIRS
 
 FACTS: Final = (
@@ -102,7 +101,7 @@ COLLECTIONS: Final = (
 )
 
 
-def compose(*kept: Collection) -> kernel_folds.Folds:
+def compose(*kept: collections.Collection) -> kernel_folds.Folds:
     """All folds, over a schema that also has these kept collections of other packages.
 
     Raises:

@@ -20,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct, structs
 
-from tidegate import decoders
+from tidegate import decoders, errors
 from tidegate.domain.channels import (
     facts as channel_facts,
     policy as channel_policy,
@@ -31,7 +31,6 @@ from tidegate.domain.fleet.budgets import slots
 from tidegate.domain.fleet.selectors import parse
 from tidegate.domain.hosts import facts as host_facts, states
 from tidegate.domain.rollouts.facts import OpenedWave
-from tidegate.errors import Invalid
 from tidegate.kernel import codec, model
 
 HOSTS_MAX = 100_000  # of one plan
@@ -42,7 +41,7 @@ NOW = "now"  # the one wave of an emergency rollback
 ALL_AT_ONCE = "rest"  # the one wave of a policy without waves
 
 
-class MalformedPlan(Invalid):
+class MalformedPlan(errors.Invalid):
     """A plan has a host in two waves, so the planner did not make it."""
 
     code = "malformed_plan"

@@ -15,30 +15,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from tidegate.kernel.collections import Nature
-from tidegate.kernel.store import Schema
+from tidegate.kernel import collections, store
 
 LOG: Final = "event_log"
 
-SEED_TABLES: Final[Mapping[str, Nature]] = {
-    LOG: Nature.CANONICAL,
-    "host_rollout_records": Nature.CACHE,
-    "dispatch_queue": Nature.QUEUE,
-    "probe_failures": Nature.DERIVED,
-    "rollouts": Nature.DERIVED,
-    "quarantined_closures": Nature.DERIVED,
-    "token_replay": Nature.LOOKUP,
-    "cert_revocations": Nature.LOOKUP,
+SEED_TABLES: Final[Mapping[str, collections.Nature]] = {
+    LOG: collections.Nature.CANONICAL,
+    "host_rollout_records": collections.Nature.CACHE,
+    "dispatch_queue": collections.Nature.QUEUE,
+    "probe_failures": collections.Nature.DERIVED,
+    "rollouts": collections.Nature.DERIVED,
+    "quarantined_closures": collections.Nature.DERIVED,
+    "token_replay": collections.Nature.LOOKUP,
+    "cert_revocations": collections.Nature.LOOKUP,
 }
 
 
-def table_classes(schema: Schema) -> dict[str, Nature]:
+def table_classes(schema: store.Schema) -> dict[str, collections.Nature]:
     """Every table that a store of this schema shows, and its class."""
-    return {LOG: Nature.CANONICAL} | {
+    return {LOG: collections.Nature.CANONICAL} | {
         name: collection.nature for name, collection in schema.collections.items()
     }
 
 
-def undeclared_tables(schema: Schema, tables: Iterable[str]) -> tuple[str, ...]:
+def undeclared_tables(schema: store.Schema, tables: Iterable[str]) -> tuple[str, ...]:
     """The tables of a database that no collection declares, so nothing could rebuild them."""
     return tuple(sorted(set(tables) - table_classes(schema).keys()))

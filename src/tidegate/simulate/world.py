@@ -12,13 +12,12 @@ from functools import partial
 from hashlib import sha256
 from random import Random
 
-from tidegate.clock import ManualClock
+from tidegate import clock, errors
 from tidegate.control.fleet.timers import TimersResult
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.hosts import agent_side, refusals, states
 from tidegate.domain.rollouts.report_slices import RECOVERABLE
 from tidegate.engines.memory import MemoryStore
-from tidegate.errors import TidegateError
 from tidegate.kernel import folds as kernel_folds, replay
 from tidegate.kernel.model import Commit
 from tidegate.kernel.store import Store
@@ -64,7 +63,7 @@ class World:
         self.scenario = scenario
         self.rates = scenario.rates
         self.random = Random(scenario.seed)
-        self.clock = ManualClock(scenario.starts_at)
+        self.clock = clock.ManualClock(scenario.starts_at)
         self.store = store or MemoryStore(folds.schema)
         self.folds = folds
         self.watch = invariants.InvariantChecker(self.store, folds)
@@ -321,7 +320,7 @@ class World:
         """Handle the result of a report; return whether the next one may be handled."""
         if answer is None:
             return False
-        if not isinstance(answer, TidegateError):
+        if not isinstance(answer, errors.TidegateError):
             if entry in agent.journal:
                 agent.journal.remove(entry)
                 agent.confirm(entry)

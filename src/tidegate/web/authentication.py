@@ -15,10 +15,9 @@ from time import monotonic
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
-from tidegate.config import Settings
+from tidegate import config, rate_limits
 from tidegate.domain.access import erasable_rows, principals, rows
 from tidegate.kernel.model import Event
-from tidegate.rate_limits import Bucket
 from tidegate.web import decoding, host_names, problems, routing
 
 COOKIE_BYTES_MAX = 4_096
@@ -57,7 +56,10 @@ class Authenticator:
     """Authenticates requests and limits their rate. ``agents`` verifies the MACs of hosts."""
 
     def __init__(
-        self, credentials: SignInCredentials, settings: Settings, agents: AgentProof | None = None
+        self,
+        credentials: SignInCredentials,
+        settings: config.Settings,
+        agents: AgentProof | None = None,
     ) -> None:
         self._credentials = credentials
         self._settings = settings
@@ -110,7 +112,7 @@ class Authenticator:
         return None if cookie is None else self._credentials.principal_of_session(cookie)
 
 
-def check_origin(arrived: routing.RawRequest, settings: Settings) -> None:
+def check_origin(arrived: routing.RawRequest, settings: config.Settings) -> None:
     """Check that a browser's write comes from our own pages. Raises: CrossSite."""
     headers = arrived.headers
     if headers.get(b"sec-fetch-site", b"none") not in (b"same-origin", b"none"):
@@ -176,11 +178,11 @@ class CredentialWatch:
 # ── cookies ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def cookie_name(settings: Settings) -> str:
+def cookie_name(settings: config.Settings) -> str:
     return "__Host-tidegate" if settings.is_secure else "tidegate_session"
 
 
-def cookie_of(arrived: routing.RawRequest, settings: Settings) -> str | None:
+def cookie_of(arrived: routing.RawRequest, settings: config.Settings) -> str | None:
     header = arrived.headers.get(b"cookie", b"")
     if not header or len(header) > COOKIE_BYTES_MAX:
         return None
@@ -191,7 +193,7 @@ def cookie_of(arrived: routing.RawRequest, settings: Settings) -> str | None:
     return None if found is None else found.value
 
 
-def set_cookie(value: str, settings: Settings) -> str:
+def set_cookie(value: str, settings: config.Settings) -> str:
     """The Set-Cookie header of a session; an empty value deletes the cookie."""
     secure = "; Secure" if settings.is_secure else ""
     age = int(erasable_rows.SESSION_LIFE.total_seconds()) if value else 0
@@ -225,5 +227,5 @@ def authorize(route: routing.Route, request: routing.Request[Any, Any, Any]) -> 
         principals.demand_permission(request.principal, permission.verbs, permission.scope(request))
 
 
-def _bucket(what: str, rate: int) -> Bucket:
-    return Bucket(what, rate, 2 * rate)
+def _bucket(what: str, rate: int) -> rate_limits.Bucket:
+    return rate_limits.Bucket(what, rate, 2 * rate)

@@ -12,8 +12,7 @@ from urllib.parse import unquote, unquote_to_bytes
 
 import msgspec
 
-from tidegate import decoders, value_faults
-from tidegate.errors import InvalidInput, LimitExceeded, VersionRequired
+from tidegate import decoders, errors, value_faults
 from tidegate.kernel.model import POSITION_MAX, Position
 from tidegate.web import inputs, problems, routing, shapes
 
@@ -251,7 +250,7 @@ def _check_depth(raw: bytes) -> None:
     brackets = structure.replace(b",", b"")
     values = len(structure) - len(brackets) + brackets.count(b"{") + brackets.count(b"[")
     if is_large and values > VALUES_MAX:
-        raise LimitExceeded("values of a body", values, VALUES_MAX)
+        raise errors.LimitExceeded("values of a body", values, VALUES_MAX)
     depth = 0
     for bracket in brackets:
         depth += 1 if bracket in b"{[" else -1
@@ -277,7 +276,7 @@ def _structure(raw: bytes) -> bytes:
     at = 0
     while (start := raw.find(b'"', at)) >= 0:
         if len(parts) > 2 * VALUES_MAX:
-            raise LimitExceeded("values of a body", len(parts), VALUES_MAX)
+            raise errors.LimitExceeded("values of a body", len(parts), VALUES_MAX)
         parts.append(raw[at:start])
         at = raw.find(b'"', start + 1) + 1
         if not at:
@@ -364,11 +363,11 @@ def version_of(header: bytes | None) -> Position | None:
     if header is None:
         return None
     if not header.strip():
-        raise VersionRequired("If-Match is empty: send the ETag that you got")
+        raise errors.VersionRequired("If-Match is empty: send the ETag that you got")
     found = _ETAG.fullmatch(header.decode("latin-1").strip())
     version = -1 if found is None else int(found[1])
     if not 0 <= version <= POSITION_MAX:
-        raise InvalidInput(
+        raise errors.InvalidInput(
             f'If-Match is one ETag as it was answered, such as "17"; found {header[:80]!r}',
             field="If-Match",
         )
@@ -381,7 +380,7 @@ def key_of(header: bytes | None) -> str | None:
         return None
     text = header.decode("latin-1")
     if not _KEY.fullmatch(text):
-        raise InvalidInput(
+        raise errors.InvalidInput(
             f"Idempotency-Key has 1 to {KEY_CHARS_MAX} printable characters, no space",
             field="Idempotency-Key",
         )
@@ -415,7 +414,7 @@ def accepts(header: bytes | None, media: str) -> bool:
 def dry_run_of(header: bytes | None) -> bool:
     """Whether Tidegate-Dry-Run asks for a dry run. Raises: InvalidInput."""
     if header not in (None, b"true", b"false"):
-        raise InvalidInput(
+        raise errors.InvalidInput(
             f"Tidegate-Dry-Run is true or false; found {header.decode('latin-1')!r}",
             field="Tidegate-Dry-Run",
         )
@@ -431,7 +430,7 @@ def break_glass_of(header: bytes | None, *, field: bytes | None = None) -> str:
     reason = unquote((header or b"").decode("latin-1")) if field is None else field.decode()
     reason = reason.strip()
     if not 1 <= len(reason) <= BREAK_GLASS_CHARS_MAX:
-        raise InvalidInput(
+        raise errors.InvalidInput(
             f"Tidegate-Break-Glass has the reason, 1 to {BREAK_GLASS_CHARS_MAX} characters, "
             "percent-encoded",
             field="Tidegate-Break-Glass",

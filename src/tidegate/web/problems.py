@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate import errors
-from tidegate.rate_limits import RateLimited
+from tidegate import errors, rate_limits
 from tidegate.web.shapes import FieldError
 
 MEDIA: Final = "application/problem+json"
@@ -143,7 +142,7 @@ STATUS: Final[Mapping[type[errors.TidegateError], int]] = {
     Unauthenticated: 401,
     UnsupportedProtocol: 426,
     MisdirectedRequest: 421,
-    RateLimited: 429,
+    rate_limits.RateLimited: 429,
     HeadersTooLarge: 431,
     RequestTooSlow: 408,
     errors.InsufficientStorage: 507,
@@ -163,7 +162,7 @@ STATUS: Final[Mapping[type[errors.TidegateError], int]] = {
 
 CONCEALED: Final = "The server cannot do this at the moment. The reason is in the server's log."
 # The messages of these errors are about the request, or about limits that are public.
-_SAID_TO_ALL: Final = (RateLimited, Overloaded, RequestTooSlow, TooManyConnections)
+_SAID_TO_ALL: Final = (rate_limits.RateLimited, Overloaded, RequestTooSlow, TooManyConnections)
 
 
 def conceal(error: errors.TidegateError) -> errors.TidegateError:

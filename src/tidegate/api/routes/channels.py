@@ -9,9 +9,8 @@ from typing import Annotated, Any
 
 import msgspec
 
-from tidegate import decoders
-from tidegate.api.routes import channel_documents
-from tidegate.api.routes.releases import Happened, ScopeName
+from tidegate import decoders, errors
+from tidegate.api.routes import channel_documents, releases
 from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.operations.promotion_planning import Promotions
@@ -24,13 +23,11 @@ from tidegate.domain.channels import default_policy, facts, refusals, rows as ch
 from tidegate.domain.fleet.refusals import InvalidSelector, SelectorOverlap
 from tidegate.domain.planner import Plan
 from tidegate.domain.requests.refusals import BreakGlassForbidden, NobodyElseApproves
-from tidegate.errors import StaleVersion
-from tidegate.web import inputs, paging, routing, shapes
-from tidegate.web.as_of import AsOfQuery, position_of
+from tidegate.web import as_of, inputs, paging, routing, shapes
 
 EDGES_MAX = 64
 
-ChannelName = ScopeName
+ChannelName = releases.ScopeName
 Reason = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
 PackageName = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 SelectorText = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
@@ -127,7 +124,7 @@ def list_all(
 
 
 def get(
-    request: routing.Request[ChannelPath, AsOfQuery, inputs.Nothing],
+    request: routing.Request[ChannelPath, as_of.AsOfQuery, inputs.Nothing],
     documents: channel_documents.ChannelDocuments,
     reads: Reads,
     log: log_reader.LogReader,
@@ -137,7 +134,7 @@ def get(
     channel = request.path.channel
     if not request.query.as_of:
         return documents.show(channel_documents.demand(reads, channel))
-    position = position_of(log, request.query.as_of)
+    position = as_of.position_of(log, request.query.as_of)
     found = history.channel_at(log, row_history, channel, position)
     if found is None:
         raise refusals.ChannelNotFound(channel)
@@ -318,7 +315,7 @@ ROUTES = (
         channel_documents.ChannelShown,
         guard=steps.EDIT_CHANNEL.version,
         requests=RequestShown,
-        errors=(*_CLAIMS, refusals.ChannelNotFound, StaleVersion, BreakGlassForbidden),
+        errors=(*_CLAIMS, refusals.ChannelNotFound, errors.StaleVersion, BreakGlassForbidden),
         dry_run=True,
     ),
     routing.Route(
@@ -376,7 +373,7 @@ ROUTES = (
         "/v1/channels/{channel}/history",
         happened,
         _READ,
-        shapes.Listed[Happened],
+        shapes.Listed[releases.Happened],
         errors=(refusals.ChannelNotFound,),
     ),
     routing.Route(

@@ -13,8 +13,7 @@ from tidegate.control.queries.reads import Reads
 from tidegate.domain.access import principals, roles, scopes
 from tidegate.domain.channels import policy_document, refusals as channel_refusals
 from tidegate.domain.channels.policy import PolicyFinding
-from tidegate.domain.fleet import refusals as fleet_refusals, rows
-from tidegate.domain.fleet.selectors import parse
+from tidegate.domain.fleet import refusals as fleet_refusals, rows, selectors
 from tidegate.web import inputs, routing
 
 UNNAMED: Final = "the channel"  # if the check names no channel
@@ -73,7 +72,7 @@ def check(
         if name is None:  # its hosts and edges may belong to any channel
             principals.demand_permission(request.principal, (roles.Verb.READ,), roles.EVERYWHERE)
             name = UNNAMED
-        parse(body.selector)
+        selectors.parse(body.selector)
         planned = rows.ChannelScope(name, body.package, body.selector)
     read, found, channel = check_document(reads, fleet_reader, body.policy, name, planned)
     is_sound = not found.faults

@@ -24,8 +24,7 @@ from tidegate.domain.releases import facts, refusals, rows as release_rows
 from tidegate.domain.requests import rows as request_rows, states
 from tidegate.errors import ConditionFailed, NotFound
 from tidegate.kernel.model import Position
-from tidegate.web import inputs, paging, routing, shapes
-from tidegate.web.as_of import AsOfQuery, position_of
+from tidegate.web import as_of, inputs, paging, routing, shapes
 
 REQUESTS_MAX = 1_000  # requests that were carried out, over all channels
 
@@ -159,7 +158,7 @@ def list_actual(
 
 
 def actual(
-    request: routing.Request[ScopePath, AsOfQuery, inputs.Nothing],
+    request: routing.Request[ScopePath, as_of.AsOfQuery, inputs.Nothing],
     reads: Reads,
     log: log_reader.LogReader,
     row_history: RowHistory,
@@ -169,7 +168,7 @@ def actual(
     if not request.query.as_of:
         found = _found(reads, scope)
         return routing.Response(found.row, version=found.version)
-    position = position_of(log, request.query.as_of)
+    position = as_of.position_of(log, request.query.as_of)
     return _actual_at(row_history, scope, position)
 
 

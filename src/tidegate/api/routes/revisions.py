@@ -28,8 +28,7 @@ from tidegate.domain.packages import (
 )
 from tidegate.domain.packages.names import NAME_CHARS_MAX, parse
 from tidegate.kernel.model import Position
-from tidegate.web import inputs, paging, routing, shapes
-from tidegate.web.as_of import AsOfQuery, position_of
+from tidegate.web import as_of, inputs, paging, routing, shapes
 
 ME = "me"
 CONTENT_BODY_BYTES_MAX = entries.CONTENT_BYTES_MAX * 3 // 2  # base64, and the JSON around it
@@ -152,7 +151,7 @@ def create(
 
 
 def get(
-    request: routing.Request[RevisionPath, AsOfQuery, inputs.Nothing],
+    request: routing.Request[RevisionPath, as_of.AsOfQuery, inputs.Nothing],
     reads: query_reads.Reads,
     log: log_reader.LogReader,
     row_history: RowHistory,
@@ -160,7 +159,7 @@ def get(
     """Get one revision; as_of shows an earlier state."""
     name, position = request.path.name, 0
     if request.query.as_of:
-        position = position_of(log, request.query.as_of)
+        position = as_of.position_of(log, request.query.as_of)
         found = query_revisions.revision_at(row_history, name, position)
     else:
         found = query_revisions.find_revision(reads, name)

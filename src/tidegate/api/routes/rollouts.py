@@ -36,8 +36,7 @@ from tidegate.domain.rollouts import (
 from tidegate.domain.rollouts.progress import RolloutProgress
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import ANY, Clause, Query
-from tidegate.web import inputs as web_inputs, paging, routing, shapes
-from tidegate.web.as_of import AsOfQuery, position_of
+from tidegate.web import as_of, inputs as web_inputs, paging, routing, shapes
 
 PAGES_MAX = 20  # read for one response when a filter matches few rollouts of each
 TALLIES_MAX = 50  # read at once
@@ -215,7 +214,7 @@ def _listed(item: rollout_lists.ListedRollout, people: PeopleNames) -> RolloutLi
 
 
 def get(
-    request: routing.Request[RolloutPath, AsOfQuery, web_inputs.Nothing],
+    request: routing.Request[RolloutPath, as_of.AsOfQuery, web_inputs.Nothing],
     reads: Reads,
     log: log_reader.LogReader,
     row_history: RowHistory,
@@ -226,7 +225,7 @@ def get(
     rollout_id = request.path.rollout_id
     if not request.query.as_of:
         return show_rollout(reads, fleet_reader, people, rollout_id)
-    position = position_of(log, request.query.as_of)
+    position = as_of.position_of(log, request.query.as_of)
     query = facts_of(rollout_id)
     row = row_history.row_at(folds.rollouts, rollout_id, query, position)
     tally = row_history.row_at(folds.rollout_tallies, rollout_id, query, position)

@@ -7,15 +7,14 @@ from typing import Annotated
 
 from msgspec import Meta, Struct, structs
 
+from tidegate import errors, public_addresses
 from tidegate.api.routes.channels import ReasonBody
 from tidegate.control.operations import subscriptions as operation_subscriptions
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found
 from tidegate.domain.access import refusals as access_refusals, roles, steps
 from tidegate.domain.notifications import refusals as notification_refusals, rows, slices, states
-from tidegate.errors import StaleVersion
 from tidegate.kernel.model import POSITION_MAX
-from tidegate.public_addresses import URL_CHARS_MAX, DestinationRefused
 from tidegate.web import inputs, paging, routing, shapes
 
 Name = Annotated[str, Meta(min_length=1, max_length=63)]
@@ -24,7 +23,7 @@ Scopes = Annotated[
     tuple[Annotated[str, Meta(max_length=roles.SCOPE_CHARS_MAX)], ...],
     Meta(min_length=1, max_length=slices.SCOPES_MAX),
 ]
-Url = Annotated[str, Meta(max_length=URL_CHARS_MAX)]
+Url = Annotated[str, Meta(max_length=public_addresses.URL_CHARS_MAX)]
 Secret = Annotated[str, Meta(max_length=256)]
 Recipients = Annotated[tuple[Annotated[str, Meta(max_length=320)], ...], Meta(max_length=20)]
 
@@ -245,7 +244,7 @@ def _shown(
 _TERMS = (
     notification_refusals.InvalidSubscription,
     access_refusals.InvalidScope,
-    DestinationRefused,
+    public_addresses.DestinationRefused,
 )
 _PATH = "/v1/subscriptions/{subscription}"
 # The operation checks the permission on each scope of the subscription.
@@ -285,7 +284,7 @@ ROUTES = (
             *_TERMS,
             notification_refusals.SubscriptionNotFound,
             notification_refusals.AddressMissing,
-            StaleVersion,
+            errors.StaleVersion,
         ),
     ),
     routing.Route(

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from tidegate import errors
+from tidegate import errors, lru
 from tidegate.control.storage.blobs import BlobDamaged, Blobs
 from tidegate.domain.channels import facts, ladder, rows as channel_rows
 from tidegate.domain.fleet import rows as fleet_rows
@@ -31,7 +31,6 @@ from tidegate.kernel import codec
 from tidegate.kernel.collections import Collection, entry
 from tidegate.kernel.model import Key
 from tidegate.kernel.store import Store, row_pages
-from tidegate.lru import LruCache
 
 PAGE = 1_000
 CHARTS_MAX = 64  # plans that are cached, by digest
@@ -62,7 +61,7 @@ class FleetReader:
     def __init__(self, store: Store, blobs: Blobs) -> None:
         self._store = store
         self._blobs = blobs
-        self._charts: LruCache[str, PlanByHost] = LruCache(CHARTS_MAX)
+        self._charts: lru.LruCache[str, PlanByHost] = lru.LruCache(CHARTS_MAX)
 
     # ── rows ──
 

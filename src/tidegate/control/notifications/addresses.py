@@ -7,11 +7,10 @@ from datetime import datetime
 
 import msgspec
 
-from tidegate import decoders
+from tidegate import decoders, errors
 from tidegate.control.secrets import Secrets
 from tidegate.control.webhooks import to_secret
 from tidegate.domain.notifications import refusals, rows
-from tidegate.errors import ConditionFailed
 from tidegate.kernel.model import Meta
 from tidegate.kernel.records.records import Records
 
@@ -42,7 +41,7 @@ class Addresses:
         try:
             row = rows.SealedAddress(subscription, sealed)
             self._records(meta).create(rows.ADDRESSES.name, id, row)
-        except ConditionFailed:
+        except errors.ConditionFailed:
             return
 
     def open(self, id: str) -> TargetAddress:

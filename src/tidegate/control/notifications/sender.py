@@ -16,11 +16,10 @@ from typing import Final
 
 from msgspec import Struct
 
-from tidegate.control import leaders, runtime
+from tidegate.control import leaders, runtime, secrets
 from tidegate.control.notifications.addresses import Addresses
 from tidegate.control.notifications.mail import TargetAnswer
 from tidegate.control.notifications.targets import Targets
-from tidegate.control.secrets import SealBroken
 from tidegate.domain.notifications import messages, refusals, rows, slices, states
 from tidegate.domain.outbox.slices import JITTER_MAX
 from tidegate.errors import Unavailable
@@ -165,7 +164,7 @@ class NoticeSender:
     def _attempt(self, due: DueNotice) -> TargetAnswer:
         try:
             address = self._addresses.open(due.subscription.address_id)
-        except (refusals.AddressMissing, SealBroken) as error:
+        except (refusals.AddressMissing, secrets.SealBroken) as error:
             return TargetAnswer(False, 0, error.detail)
         return self._targets.send(due.subscription.kind, address, self._message(due))
 

@@ -13,6 +13,7 @@ from urllib.parse import urlencode
 
 from msgspec import Struct, structs
 
+from tidegate import errors, rate_limits
 from tidegate.control.operations import accounts as operation_accounts, ids, protection
 from tidegate.control.operations.execute import Execute
 from tidegate.control.queries.as_of import RowHistory
@@ -20,9 +21,7 @@ from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access import callers, facts, folds, refusals, roles, rows, slices, steps
 from tidegate.domain.setup import SetUp, set_up
-from tidegate.errors import IdempotencyMismatch, TidegateError, Unknown
 from tidegate.kernel import model, slices as kernel_slices
-from tidegate.rate_limits import Bucket
 
 NAMES_PER_ADDRESS: Final = 10
 
@@ -77,7 +76,7 @@ class AccessOperations:
         reads: Reads,
         history: RowHistory,
         accounts: operation_accounts.Accounts,
-        attempts: Bucket,
+        attempts: rate_limits.Bucket,
         guard: protection.ProtectionGuard,
     ) -> None:
         self._execute = execute
@@ -113,11 +112,11 @@ class AccessOperations:
         if earlier is None:
             made = self._accounts.keep_person(user_id, called, password, caller.meta)
         elif earlier != called:
-            raise IdempotencyMismatch(str(caller.commit_key))
+            raise errors.IdempotencyMismatch(str(caller.commit_key))
         try:
             outcome = self._execute(slices.add_user, command, caller)
-        except TidegateError as error:
-            if earlier is None and not isinstance(error, Unknown):
+        except errors.TidegateError as error:
+            if earlier is None and not isinstance(error, errors.Unknown):
                 self._accounts.forget_person(user_id, caller.meta)
             raise
         left = self._left_by(user_id, outcome)
@@ -283,8 +282,8 @@ class AccessOperations:
         """Make a stored credential the valid one. If that is refused, delete it if it is new."""
         try:
             outcome = self._execute(slices.note_password, command, caller)
-        except TidegateError as error:
-            if is_new and not isinstance(error, Unknown):
+        except errors.TidegateError as error:
+            if is_new and not isinstance(error, errors.Unknown):
                 self._accounts.forget_password(command.credential_id, caller.meta)
             raise
         for fact in outcome.facts:
@@ -326,8 +325,8 @@ class AccessOperations:
         # Without the idempotency key: the token is shown once, so a repeat raises TokenExists.
         try:
             outcome = self._execute(slices.create_token, command, structs.replace(caller, key=None))
-        except TidegateError as error:
-            if not isinstance(error, Unknown):
+        except errors.TidegateError as error:
+            if not isinstance(error, errors.Unknown):
                 self._accounts.tokens.forget_token(token_id, caller.meta)
             raise
         if not self._accounts.tokens.is_kept(token_id, token):
@@ -385,8 +384,8 @@ class AccessOperations:
         command = SetUp(user_id=user_id, alone=alone)
         try:
             outcome = self._execute(set_up, command, operation_accounts.caller_of(user_id))
-        except TidegateError as error:
-            if not isinstance(error, Unknown):
+        except errors.TidegateError as error:
+            if not isinstance(error, errors.Unknown):
                 self._accounts.forget_person(user_id, model.NO_META)
             raise
         self._accounts.end_setup()

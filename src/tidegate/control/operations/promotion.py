@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 
 from msgspec import Struct, structs
 
-from tidegate import decoders
+from tidegate import decoders, errors
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations import (
     ids,
@@ -29,7 +29,6 @@ from tidegate.domain.gates import automation
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.requests.refusals import ProtectionChanged
 from tidegate.domain.rollouts import names, promotion, states
-from tidegate.errors import InvalidInput, StaleVersion
 from tidegate.kernel import model
 
 
@@ -130,7 +129,7 @@ class PromotionOperations:
             self._demand_seen(caller, channel)
             self._promotions.demand_release(channel, release_id)
             if overrides and not reason.strip():
-                raise InvalidInput("an override needs a reason", field="reason")
+                raise errors.InvalidInput("an override needs a reason", field="reason")
             if not refresh:
                 self._promotions.demand_unquarantined(channel, release_id)
 
@@ -293,9 +292,9 @@ class PromotionOperations:
         if lift_quarantine:
             caller.demand(steps.LIFT_QUARANTINE, scope)
         if ignore_budgets and not now:
-            raise InvalidInput("budgets are ignored by a rollback now alone", field="now")
+            raise errors.InvalidInput("budgets are ignored by a rollback now alone", field="now")
         if lift_quarantine and to is None:
-            raise InvalidInput("name the release whose quarantine is lifted", field="to")
+            raise errors.InvalidInput("name the release whose quarantine is lifted", field="to")
         asked = RollBackChannel(
             channel=channel,
             command_id=ids.make_id(caller, steps.ROLL_BACK, "command"),
@@ -404,7 +403,7 @@ class PromotionOperations:
         if caller.expected_version is not None:
             pin = self._reads.find(actual_key(channel), Actual)
             if caller.expected_version not in (found.version, 0 if pin is None else pin.version):
-                raise StaleVersion(caller.expected_version, found.version)
+                raise errors.StaleVersion(caller.expected_version, found.version)
         return found.row
 
     def _result(self, channel: str, outcome: CommandOutcome) -> ChannelPromotion:

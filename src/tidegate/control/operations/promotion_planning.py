@@ -16,10 +16,7 @@ from typing import Any
 from msgspec import Struct, structs
 
 from tidegate.control.fleet.reader import FleetReader
-from tidegate.control.operations import (
-    promotion_evidence,
-)
-from tidegate.control.operations.execute import end_dry_run
+from tidegate.control.operations import execute, promotion_evidence
 from tidegate.control.queries import people
 from tidegate.control.queries.ladder import Ladder, read_ladder
 from tidegate.control.runtime import CommandOutcome, Control
@@ -185,7 +182,9 @@ class Promotions:
             command = self._command(asked, keep=not dry_run)
             try:
                 if dry_run:
-                    end_dry_run(self._control, promotion.promote_release, command, meta, alongside)
+                    execute.end_dry_run(
+                        self._control, promotion.promote_release, command, meta, alongside
+                    )
                 return self._control.execute(
                     promotion.promote_release,
                     command,

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from tidegate.control.operations import protection as operation_protection
-from tidegate.control.operations.promotion_planning import Promotions, RollBackChannel
+from tidegate.control.operations import promotion_planning, protection as operation_protection
 from tidegate.control.queries.reads import Reads
 from tidegate.domain import times
 from tidegate.domain.releases.rows import Actual, actual_key
@@ -17,7 +16,7 @@ class PromotionPreview:
     def __init__(
         self,
         reads: Reads,
-        promotions: Promotions,
+        promotions: promotion_planning.Promotions,
         guard: operation_protection.ProtectionGuard,
     ) -> None:
         self._reads = reads
@@ -110,7 +109,7 @@ class PromotionPreview:
         is_wanted = pin is not None and pin.row.pinned_release_id == to
         if is_wanted or self._promotions.was_left(channel, to):
             return None
-        plain = RollBackChannel(channel=channel, command_id="", by="", to=to)
+        plain = promotion_planning.RollBackChannel(channel=channel, command_id="", by="", to=to)
         says = "A rollback in waves, which freezes and windows hold, needs nobody else"
         return operation_protection.Alternative(says, spell_rollback(plain))
 
@@ -119,7 +118,7 @@ def _describe_hosts(count: int) -> str:
     return f"It reaches {count:,} host{'' if count == 1 else 's'}"
 
 
-def spell_rollback(asked: RollBackChannel, *more: str) -> str:
+def spell_rollback(asked: promotion_planning.RollBackChannel, *more: str) -> str:
     """Write this rollback as a command line."""
     flags = {
         "--now": asked.now,

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate import decoders
+from tidegate import decoders, errors
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
 from tidegate.control.operations.execute import Execute
@@ -28,7 +28,6 @@ from tidegate.domain.rollouts import (
     states,
     wave_slices,
 )
-from tidegate.errors import StaleVersion
 from tidegate.kernel import model, slices as kernel_slices
 
 # Verbs that bypass a check: on a protected channel they need a second person.
@@ -297,7 +296,7 @@ class RolloutOperations:
         """Raises: StaleVersion."""
         found, seen = self._demand(rollout_id), caller.expected_version
         if seen not in (None, found.version):
-            raise StaleVersion(seen, found.version)
+            raise errors.StaleVersion(seen, found.version)
 
     def _demand(self, rollout_id: str) -> Found[rollout_rows.Rollout]:
         return self._reads.demand(

@@ -6,8 +6,7 @@ from msgspec import Struct
 
 from tidegate.clock import Clock
 from tidegate.config import Settings
-from tidegate.control.outbox.targets import TargetDone
-from tidegate.control.outbox.targets.configured import try_target
+from tidegate.control.outbox.targets import TargetDone, configured
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.domain.access import callers, roles, steps
 from tidegate.kernel.model import Position
@@ -36,7 +35,7 @@ class TargetOperations:
             MissingPermission, TargetUnknown.
         """
         caller.demand(steps.TEST_TARGET, roles.EVERYWHERE)
-        outcome = try_target(self._settings, name, self._clock)
+        outcome = configured.try_target(self._settings, name, self._clock)
         is_done = isinstance(outcome, TargetDone)
         detail = outcome.detail if isinstance(outcome, TargetDone) else outcome.reason
         return TargetTest(is_done, detail, self._log.head())

@@ -24,8 +24,7 @@ from tidegate import errors
 from tidegate.control.outbox.targets import Effect, Target, TargetDone, TargetFailed, effect_of
 from tidegate.control.runtime import Control
 from tidegate.domain.outbox import reconciliation, rows, slices
-from tidegate.kernel import codec, leases, model
-from tidegate.kernel.collections import entry
+from tidegate.kernel import codec, collections, leases, model
 
 LEASE_SECONDS = 30.0
 POLL_SECONDS = 1.0
@@ -121,7 +120,7 @@ class OutboxSender:
                 due = codec.time_text(queue.next_attempt_at)
                 if due > now:
                     return
-                after = entry(due, record.key.id)
+                after = collections.entry(due, record.key.id)
                 yield queue.scope
             if len(page) < PAGE:
                 return

@@ -25,14 +25,13 @@ from uuid import uuid4
 
 from msgspec import Struct, structs
 
-from tidegate import errors
+from tidegate import errors, lru
 from tidegate.control.publication import entries
 from tidegate.control.publication.generations import execute, publish_and_confirm
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import BlobMissing, Blobs, hex_of
 from tidegate.domain.publication import rows as publication_rows, slices
 from tidegate.kernel import codec, leases, model, store
-from tidegate.lru import LruCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +80,7 @@ class Publisher:
         self._sleep = sleep
         self._owner = owner
         # Used only while the store does not respond.
-        self._known: LruCache[str, entries.PublicationEntry] = LruCache(
+        self._known: lru.LruCache[str, entries.PublicationEntry] = lru.LruCache(
             KNOWN_MAX, bytes_max=KNOWN_BYTES_MAX, size=lambda entry: len(entry.body)
         )
 

@@ -38,8 +38,7 @@ from tidegate.clock import Clock
 from tidegate.control.installation import Installation
 from tidegate.control.queries.reads import Reads
 from tidegate.control.secrets import SECRET_FILE
-from tidegate.control.storage.blobs import BlobMissing, Blobs
-from tidegate.control.storage.blobs.files import FileBlobs
+from tidegate.control.storage.blobs import BlobMissing, Blobs, files
 from tidegate.control.storage.garbage_collection import list_named_blobs
 from tidegate.domain.access import callers, principals, roles, rows, slices
 from tidegate.domain.epochs import Epoch, StartEpoch, epoch_key, start_epoch
@@ -123,7 +122,7 @@ def back_up(
     with closing(open_copy(partial / DATABASE)) as snapshot:
         named = list_named_blobs(snapshot, installation.blobs, taken_at, may_lack_manifests=True)
     (partial / f"{DATABASE}-lock").unlink(missing_ok=True)  # left by reading the copy
-    bodies = FileBlobs(partial / "blobs", installation.log_id, clock=installation.clock)
+    bodies = files.FileBlobs(partial / "blobs", installation.log_id, clock=installation.clock)
     rest = [digest for digest in named if source is None or not bodies.link(digest, source)]
     missing = _copy_blobs(installation.blobs, rest, bodies)
     label = BackupLabel(
@@ -145,10 +144,10 @@ def back_up(
     return label
 
 
-def _open_previous(place: Path, installation: Installation) -> FileBlobs:
+def _open_previous(place: Path, installation: Installation) -> files.FileBlobs:
     """Open the blobs of an earlier backup. Raises: BackupDamaged, BlobsForeign."""
     read_label(place)
-    return FileBlobs(place / "blobs", installation.log_id, clock=installation.clock)
+    return files.FileBlobs(place / "blobs", installation.log_id, clock=installation.clock)
 
 
 _label = decoders.build(BackupLabel)
@@ -208,8 +207,8 @@ def _restore(
         shutil.copyfile(place / name, partial / name)
         (partial / name).chmod(0o600)
         _sync(partial / name)
-    bodies = FileBlobs(partial / "blobs", label.log_id, clock=clock)
-    source = FileBlobs(place / "blobs", label.log_id, clock=clock)
+    bodies = files.FileBlobs(partial / "blobs", label.log_id, clock=clock)
+    source = files.FileBlobs(place / "blobs", label.log_id, clock=clock)
     found = [blob.digest for blob in source.iterate()]
     count = len(found) - len(_copy_blobs(source, found, bodies))
     if count != label.blobs:

@@ -23,8 +23,7 @@ from prometheus_client import CollectorRegistry, Counter
 from tidegate.clock import Clock
 from tidegate.control.publication.generations import PAST_MAX, collect_past, list_referenced_blobs
 from tidegate.control.runtime import Control
-from tidegate.control.storage.archive.files import FileSegmentStore
-from tidegate.control.storage.archive.segment_store import SegmentStore
+from tidegate.control.storage.archive import files, segment_store
 from tidegate.control.storage.blobs import BLOB_KEPT, Blobs
 from tidegate.control.storage.blobs.collect import COLLECTED_MAX, collect
 from tidegate.control.storage.blobs.files import FileBlobs
@@ -77,7 +76,7 @@ class GarbageCollector:
         clock: Clock,
         notify: Callable[[], None],  # called after a commit
         registry: CollectorRegistry,
-        archive: SegmentStore | None = None,
+        archive: segment_store.SegmentStore | None = None,
     ) -> None:
         self._control = control
         self._store = store
@@ -142,7 +141,7 @@ class GarbageCollector:
         return sum(
             place.sweep(before=before)
             for place in places
-            if isinstance(place, (FileBlobs, FileSegmentStore))
+            if isinstance(place, (FileBlobs, files.FileSegmentStore))
         )
 
     def _sessions(self) -> int:

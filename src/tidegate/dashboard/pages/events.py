@@ -11,8 +11,7 @@ from msgspec import Meta, structs
 from tidegate.api.feed.tail import Tail
 from tidegate.clock import Clock
 from tidegate.control.queries.log_reader import LogReader
-from tidegate.dashboard import components, event_rate, event_text, layout as dashboard_layout
-from tidegate.dashboard.html import render_part
+from tidegate.dashboard import components, event_rate, event_text, html, layout as dashboard_layout
 from tidegate.dashboard.view_models import log_screens
 from tidegate.domain.access.roles import Verb
 from tidegate.errors import InvalidInput, TidegateError
@@ -113,7 +112,7 @@ def count_new(request: Counted, log: LogReader) -> routing.Response:
         count=len(found),
         is_more=len(found) == NEW_MAX,
     )
-    return routing.Response(render_part("new_events.html", part), media=dashboard_layout.UTF8)
+    return routing.Response(html.render_part("new_events.html", part), media=dashboard_layout.UTF8)
 
 
 def _new_events(after: Position, filters: dict[str, str]) -> log_screens.NewEvents:

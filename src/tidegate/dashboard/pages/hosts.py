@@ -14,13 +14,11 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.hosts import HostOperations
 from tidegate.control.queries import host_releases as query_host_releases
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.dashboard import components, layout as dashboard_layout, sorting, state_labels
-from tidegate.dashboard.html import absolute, short
+from tidegate.dashboard import components, html, layout as dashboard_layout, sorting, state_labels
 from tidegate.dashboard.pages.overview import places_of, why_failed
 from tidegate.dashboard.view_models import host_screens, rollout_screens
 from tidegate.domain.access import callers, roles, steps
-from tidegate.domain.fleet import agent_versions, refusals, rows as fleet_rows
-from tidegate.domain.fleet.selectors import Selector, parse
+from tidegate.domain.fleet import agent_versions, refusals, rows as fleet_rows, selectors
 from tidegate.domain.gates.explain import judge
 from tidegate.domain.hosts import rows as host_rows, states as host_states
 from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
@@ -88,7 +86,7 @@ def index(
     fault: components.FormError | None = None
     found = _HostsPage((), None)
     try:
-        selector = parse(query.selector) if query.selector else None
+        selector = selectors.parse(query.selector) if query.selector else None
         found = _list_hosts(request, reads, cursors, selector, order)
     except TidegateError as error:
         fault = dashboard_layout.to_form_error(error)
@@ -120,7 +118,7 @@ def _list_hosts(
     request: Listing,
     reads: Reads,
     cursors: paging.Cursors,
-    selector: Selector | None,
+    selector: selectors.Selector | None,
     order: sorting.SortOrder[host_screens.HostRow],
 ) -> _HostsPage:
     """A page of the hosts that match a filter and a selector."""
@@ -151,7 +149,7 @@ def _by_name(order: sorting.SortOrder[host_screens.HostRow]) -> sorting.SortOrde
 
 
 def _matching(
-    reads: Reads, kind: str, selector: Selector | None, after: str, limit: int
+    reads: Reads, kind: str, selector: selectors.Selector | None, after: str, limit: int
 ) -> tuple[list[fleet_rows.Host], str | None]:
     """The hosts by id, and the id that the next page starts after; None: this is the last page."""
     found: list[fleet_rows.Host] = []
@@ -204,7 +202,7 @@ def _some_host_rows(
             seen_at=None if live is None else live.row.last_seen_at,
             agent="" if live is None else _agent(live.row.agent_version),
             runs=", ".join(
-                item.runs or short(item.digest) for item in releases if item.digest is not None
+                item.runs or html.short(item.digest) for item in releases if item.digest is not None
             ),
             busy="" if order is None else order.row.rollout_id,
         )
@@ -317,7 +315,7 @@ def _rollout_line(
     if record.state in (host_states.HostState.FAILED, host_states.HostState.REVERTED):
         text = why_failed(record, names)
     elif record.state is host_states.HostState.SOAKING and record.soak_due_at is not None:
-        text = f"soaks until {absolute(record.soak_due_at)}"
+        text = f"soaks until {html.absolute(record.soak_due_at)}"
     elif record.left:
         text = f"{record.left}: it no longer counts"
     return host_screens.HostRolloutLine(

@@ -14,8 +14,7 @@ from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import components, layout as dashboard_layout, sorting, state_labels
 from tidegate.dashboard.view_models import log_screens
 from tidegate.domain.access import callers, principals, roles, scopes, steps
-from tidegate.domain.outbox import names, rows as outbox_rows, states
-from tidegate.domain.outbox.documents import OutboxDocument
+from tidegate.domain.outbox import documents, names, rows as outbox_rows, states
 from tidegate.web import inputs, paging, routing
 
 BACKLOG_MAX = 100
@@ -35,7 +34,7 @@ DRIFT = {
 }
 
 
-COLUMNS: Final[sorting.SortColumns[OutboxDocument]] = sorting.SortColumns(
+COLUMNS: Final[sorting.SortColumns[documents.OutboxDocument]] = sorting.SortColumns(
     "-changed",
     sorting.SortColumn(label="Operation", name="operation", key=lambda it: it.operation),
     sorting.SortColumn(label="State", name="state", key=lambda it: str(it.state)),
@@ -148,7 +147,7 @@ class _Selection(NamedTuple):
     """Which intents to show, and from where on."""
 
     tab: str
-    order: sorting.SortOrder[OutboxDocument]
+    order: sorting.SortOrder[documents.OutboxDocument]
     after: str = ""
 
 
@@ -195,7 +194,7 @@ def _page(
 
 
 def _line(
-    item: OutboxDocument,
+    item: documents.OutboxDocument,
     redrive: components.VerbButton | None = None,
     cancel: components.VerbButton | None = None,
 ) -> log_screens.OutboxLine:
@@ -216,7 +215,7 @@ def _line(
 
 
 def _redrive(
-    item: OutboxDocument, number: int, principal: principals.Principal
+    item: documents.OutboxDocument, number: int, principal: principals.Principal
 ) -> components.VerbButton | None:
     if item.state is not states.IntentState.DEAD:
         return None
@@ -233,7 +232,7 @@ def _redrive(
 
 
 def _cancel(
-    item: OutboxDocument, number: int, principal: principals.Principal
+    item: documents.OutboxDocument, number: int, principal: principals.Principal
 ) -> components.VerbButton | None:
     if item.state not in (states.IntentState.PENDING, states.IntentState.DEAD):
         return None
@@ -250,7 +249,9 @@ def _cancel(
     )
 
 
-def _why_not(step: steps.Step, item: OutboxDocument, principal: principals.Principal) -> str:
+def _why_not(
+    step: steps.Step, item: documents.OutboxDocument, principal: principals.Principal
+) -> str:
     return callers.Caller(principal=principal).why_not(step, scopes.channel_scope(item.scope))
 
 

@@ -13,8 +13,7 @@ from tidegate.control.operations.access import AccessOperations
 from tidegate.control.operations.accounts import PersonNames
 from tidegate.control.operations.passwords import PASSWORD_CHARS_MAX, PASSWORD_CHARS_MIN
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, layout
-from tidegate.dashboard.html import render
+from tidegate.dashboard import components, html, layout
 from tidegate.dashboard.view_models import form_screens
 from tidegate.domain.access import rows, steps
 from tidegate.errors import TidegateError
@@ -259,7 +258,9 @@ def _sign_in_page(
     csrf = request.principal.csrf  # of a user who is signed in and signs in again
     frame = components.Frame(title=title, url="", now=clock(), head=0, csrf=csrf)
     status = 200 if error is None else problems.status_of(type(error))
-    return routing.Response(render("sign_in.html", frame, view), status=status, media=layout.UTF8)
+    return routing.Response(
+        html.render("sign_in.html", frame, view), status=status, media=layout.UTF8
+    )
 
 
 ROUTES = (

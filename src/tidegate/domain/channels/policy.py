@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct
 
 from tidegate.domain.channels.refusals import MalformedPolicy
-from tidegate.domain.fleet.rows import ChannelScope, Host
-from tidegate.domain.fleet.selectors import check_host_id, parse
+from tidegate.domain.fleet import rows, selectors
 from tidegate.domain.releases import from_packages, slices
 from tidegate.errors import TidegateError
 
@@ -80,12 +79,12 @@ def _host_edge_faults(policy: ChannelPolicy) -> Iterator[PolicyFinding]:
     for place, edge in enumerate(policy.host_edges):
         edges[edge.before].append(edge.after)
         for name, host_id in (("before", edge.before), ("after", edge.after)):
-            yield from _check_with(f"host_edges[{place}].{name}", check_host_id, host_id)
+            yield from _check_with(f"host_edges[{place}].{name}", selectors.check_host_id, host_id)
     if ring := cycle(edges):
         yield PolicyFinding("host_edges", f"Hosts wait for each other: {' → '.join(ring)}.")
 
 
-def check_named(policy: ChannelPolicy, hosts: Iterable[Host]) -> None:
+def check_named(policy: ChannelPolicy, hosts: Iterable[rows.Host]) -> None:
     """Check that host edges name hosts of this fleet, in any state.
 
     Rows of hosts are never deleted, so a correct name stays correct.
@@ -96,7 +95,7 @@ def check_named(policy: ChannelPolicy, hosts: Iterable[Host]) -> None:
     refuse(unknown_hosts(policy, hosts))
 
 
-def unknown_hosts(policy: ChannelPolicy, hosts: Iterable[Host]) -> Iterator[PolicyFinding]:
+def unknown_hosts(policy: ChannelPolicy, hosts: Iterable[rows.Host]) -> Iterator[PolicyFinding]:
     """Return the host edges that name a host that never existed."""
     if not policy.host_edges:
         return
@@ -111,7 +110,7 @@ def unknown_hosts(policy: ChannelPolicy, hosts: Iterable[Host]) -> Iterator[Poli
 
 
 def check_edges(
-    scopes: Iterable[ChannelScope], channel: str, package: str, edges: Iterable[ChannelEdge]
+    scopes: Iterable[rows.ChannelScope], channel: str, package: str, edges: Iterable[ChannelEdge]
 ) -> None:
     """Check that a channel may wait for these channels.
 
@@ -125,7 +124,7 @@ def check_edges(
 
 
 def edge_faults(
-    scopes: Iterable[ChannelScope], channel: str, package: str, edges: Iterable[ChannelEdge]
+    scopes: Iterable[rows.ChannelScope], channel: str, package: str, edges: Iterable[ChannelEdge]
 ) -> Iterator[PolicyFinding]:
     """Return the edges that are impossible next to the edges of other channels."""
     known = {scope.channel: scope for scope in scopes}
@@ -195,7 +194,7 @@ def _wave_faults(path: str, wave: WaveSpec) -> Iterator[PolicyFinding]:
             f"{path}.name is {wave.name[:WAVE_NAME_CHARS_MAX]!r}; "
             f"allowed are at most {WAVE_NAME_CHARS_MAX} printable characters.",
         )
-    yield from _check_with(f"{path}.selector", parse, wave.selector)
+    yield from _check_with(f"{path}.selector", selectors.parse, wave.selector)
     if wave.percent is not None and wave.count is not None:
         yield PolicyFinding(path, f"{path} has percent and count; use one.")
     yield from _check_range(f"{path}.percent", wave.percent, 1, 100)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from tidegate.domain.fleet import refusals, rows
-from tidegate.domain.fleet.selectors import parse, split_labels
+from tidegate.domain.fleet import refusals, rows, selectors
 
 
 def claims(
@@ -18,7 +17,7 @@ def claims(
     """
     found: dict[str, str] = {}  # package → channel
     for scope in scopes:
-        if parse(scope.selector).matches(labels, host_id):
+        if selectors.parse(scope.selector).matches(labels, host_id):
             if scope.package in found:
                 raise refusals.SelectorOverlap(
                     host_id, scope.package, found[scope.package], scope.channel
@@ -34,8 +33,8 @@ def list_left(
 
     The labels that come from the host itself do not change.
     """
-    after = {**labels, **split_labels(host.labels)[1]}
-    found = ((scope.channel, parse(scope.selector)) for scope in scopes)
+    after = {**labels, **selectors.split_labels(host.labels)[1]}
+    found = ((scope.channel, selectors.parse(scope.selector)) for scope in scopes)
     return tuple(
         channel
         for channel, selector in found
@@ -59,7 +58,7 @@ def check_scope(
         for rival in scopes
         if rival.package == scope.package and rival.channel != scope.channel
     ]
-    selector = parse(scope.selector)
+    selector = selectors.parse(scope.selector)
     for host in hosts:
         # A revoked host may return with its labels; a retired one is checked when it returns.
         if host.status != rows.RETIRED and selector.matches(host.labels, host.host_id):
@@ -68,7 +67,7 @@ def check_scope(
 
 def members(selector: str, hosts: Iterable[rows.Host]) -> list[rows.Host]:
     """List the enrolled hosts that match a selector. Raises: InvalidSelector."""
-    parsed = parse(selector)
+    parsed = selectors.parse(selector)
     return [
         host
         for host in hosts

@@ -20,8 +20,7 @@ from msgspec import Struct, structs
 from tidegate.domain.fleet import facts as fleet_facts, refusals, rows as fleet_rows, slices
 from tidegate.domain.times import describe_time
 from tidegate.errors import InvalidInput
-from tidegate.kernel import model, slices as kernel_slices
-from tidegate.kernel.collections import Collection, Nature
+from tidegate.kernel import collections, model, slices as kernel_slices
 
 TOKEN_LIFE: Final = timedelta(hours=24)
 ENROLLED_AGAIN: Final = "the host enrolled again with a new key"
@@ -61,17 +60,20 @@ class Revocation(Struct, frozen=True):
     reason: str
 
 
-ENROLLMENT_TOKENS = Collection(
+ENROLLMENT_TOKENS = collections.Collection(
     "enrollment_tokens",
     EnrollmentToken,
-    nature=Nature.LOOKUP,
+    nature=collections.Nature.LOOKUP,
     columns=("host_id", "expires_at"),
 )
-TOKEN_REPLAY = Collection(
-    "token_replay", UsedToken, nature=Nature.LOOKUP, columns=("host_id", "first_seen")
+TOKEN_REPLAY = collections.Collection(
+    "token_replay", UsedToken, nature=collections.Nature.LOOKUP, columns=("host_id", "first_seen")
 )
-CERT_REVOCATIONS = Collection(
-    "cert_revocations", Revocation, nature=Nature.LOOKUP, columns=("host_id", "revoked_at")
+CERT_REVOCATIONS = collections.Collection(
+    "cert_revocations",
+    Revocation,
+    nature=collections.Nature.LOOKUP,
+    columns=("host_id", "revoked_at"),
 )
 
 

@@ -23,8 +23,7 @@ from typing import Any, Final
 from msgspec import Struct, structs
 
 from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.fleet import facts as fleet_facts, rows as fleet_rows
-from tidegate.domain.fleet.selectors import parse
+from tidegate.domain.fleet import facts as fleet_facts, rows as fleet_rows, selectors
 from tidegate.domain.hosts import facts as host_facts, states
 from tidegate.domain.notifications import (
     events,
@@ -246,7 +245,7 @@ def _channels_of(host_id: str, rows: from_facts.Rows) -> list[str]:
     return [
         scope.channel
         for scope in fleet.channels
-        if parse(scope.selector).matches(host.labels, host_id)
+        if selectors.parse(scope.selector).matches(host.labels, host_id)
     ]
 
 

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import msgspec
 
-from tidegate import decoders
+from tidegate import decoders, errors
 from tidegate.domain.outbox import refusals, states
-from tidegate.errors import InvalidInput
 from tidegate.kernel.model import check_text
 
 VALUE_BYTES_MAX = 256
@@ -122,7 +121,9 @@ def check_requested_state(content: states.RequestedState | dict[str, Any]) -> st
         try:
             content = decoders.convert(content, states.RequestedState)
         except msgspec.ValidationError as error:
-            raise InvalidInput(f"not a requested state: {error}", field="requestedState") from None
+            raise errors.InvalidInput(
+                f"not a requested state: {error}", field="requestedState"
+            ) from None
     for item in msgspec.structs.fields(content):
         _check_value(item.name, item.encode_name, getattr(content, item.name))
     return content
@@ -134,7 +135,7 @@ def _check_members(content: dict[str, Any]) -> None:
             continue
         if _SECRET_NAMES.search(str(member)):
             raise refusals.SecretRefused(f"requestedState.{member}")
-        raise InvalidInput(
+        raise errors.InvalidInput(
             f"a requested state has no member {member!r}; it has {sorted(MEMBERS)}",
             field="requestedState",
         )
@@ -150,7 +151,7 @@ def _check_value(field: str, member: str, value: str) -> None:
         raise refusals.SecretRefused(f"requestedState.{member}")
     if field == "digest" or not _PLAIN.fullmatch(value):
         # The value is not echoed, because it may be anything.
-        raise InvalidInput(f"requestedState.{member} is not of its form", field=member)
+        raise errors.InvalidInput(f"requestedState.{member} is not of its form", field=member)
 
 
 # ── out of an error ───────────────────────────────────────────────────────────────────────────────

@@ -18,8 +18,7 @@ import msgspec
 
 from tidegate.domain.access import steps
 from tidegate.domain.channels import rows as channel_rows, stops
-from tidegate.domain.fleet import rows as fleet_rows
-from tidegate.domain.fleet.selectors import FACT_PREFIX
+from tidegate.domain.fleet import rows as fleet_rows, selectors
 from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.domain.rollouts import rows as rollout_rows, states
 from tidegate.domain.windows import rows as window_rows
@@ -221,7 +220,7 @@ def _labels(channel: str, command: Command) -> Iterator[SubjectPart]:
         row=fleet_rows.Host,
         # Labels that a host reports itself are kept whatever labels a person sets.
         counts=lambda row: sorted(
-            item for item in row.labels.items() if not item[0].startswith(FACT_PREFIX)
+            item for item in row.labels.items() if not item[0].startswith(selectors.FACT_PREFIX)
         ),
         ended=f"{host_id} is gone",
         changed=f"the labels of {host_id} were changed",

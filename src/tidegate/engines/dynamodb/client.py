@@ -10,15 +10,8 @@ from threading import Lock
 from typing import Any
 
 import boto3
+from botocore import exceptions
 from botocore.config import Config
-from botocore.exceptions import (
-    BotoCoreError,
-    ClientError,
-    ConnectTimeoutError,
-    EndpointConnectionError,
-    HTTPClientError,
-    ProxyConnectionError,
-)
 
 from tidegate.engines.dynamodb import transport
 from tidegate.engines.dynamodb.pace import RetryPace
@@ -184,13 +177,17 @@ class BotoTransport:
             answer = method(**arguments)
             self._date = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
             return answer
-        except ClientError as error:
+        except exceptions.ClientError as error:
             raise _translate(error) from error
-        except (ConnectTimeoutError, EndpointConnectionError, ProxyConnectionError) as error:
+        except (
+            exceptions.ConnectTimeoutError,
+            exceptions.EndpointConnectionError,
+            exceptions.ProxyConnectionError,
+        ) as error:
             raise transport.Busy(str(error)) from error  # the request was never sent
-        except HTTPClientError as error:
+        except exceptions.HTTPClientError as error:
             raise transport.AnswerLost(str(error)) from error
-        except BotoCoreError as error:
+        except exceptions.BotoCoreError as error:
             raise StoreRefused(f"DynamoDB cannot be called: {error}") from error
 
     def _render(self, action: transport.Action) -> dict[str, Any]:
@@ -316,7 +313,7 @@ class _ConditionFailed(Exception):
         self.item = item
 
 
-def _translate(error: ClientError) -> Exception:
+def _translate(error: exceptions.ClientError) -> Exception:
     answer = error.response
     code = answer["Error"]["Code"]
     if code == "TransactionCanceledException":

@@ -6,21 +6,12 @@ read back after they were set. A store where one of them is wrong is refused.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from fcntl import (
-    F_OFD_SETLK,
-    F_UNLCK,
-    F_WRLCK,
-    LOCK_EX,
-    LOCK_NB,
-    LOCK_UN,
-    fcntl,
-    flock,
-)
 from pathlib import Path
 from threading import RLock
 from typing import IO, TypeVar
@@ -184,8 +175,8 @@ class WalRoom:
 
 # An open file description lock on the first byte of the lock file: see ``WriterLock``.
 _FLOCK = "hhxxxxqqixxxx"  # struct flock of Linux: type, whence, start, length, process
-_TAKE_NEXT = struct.pack(_FLOCK, F_WRLCK, os.SEEK_SET, 0, 1, 0)
-_FREE_NEXT = struct.pack(_FLOCK, F_UNLCK, os.SEEK_SET, 0, 1, 0)
+_TAKE_NEXT = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+_FREE_NEXT = struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, 0, 1, 0)
 
 
 class WriterLock:
@@ -246,9 +237,9 @@ class WriterLock:
             self._is_held = False
             try:
                 try:
-                    flock(self._file, LOCK_UN)
+                    fcntl.flock(self._file, fcntl.LOCK_UN)
                 finally:
-                    fcntl(self._file, F_OFD_SETLK, _FREE_NEXT)
+                    fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _FREE_NEXT)
             except (OSError, ValueError):
                 self._open_again()
 
@@ -257,12 +248,12 @@ class WriterLock:
         if self._file.closed:
             raise StoreUnavailable("the store is closed")
         try:
-            _poll(lambda: fcntl(self._file, F_OFD_SETLK, _TAKE_NEXT), deadline)
-            _poll(lambda: flock(self._file, LOCK_EX | LOCK_NB), deadline)
+            _poll(lambda: fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _TAKE_NEXT), deadline)
+            _poll(lambda: fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB), deadline)
         except OSError as error:
             raise StoreUnavailable(f"cannot lock {self._path}: {error}") from error
         with suppress(OSError):
-            fcntl(self._file, F_OFD_SETLK, _FREE_NEXT)
+            fcntl.fcntl(self._file, fcntl.F_OFD_SETLK, _FREE_NEXT)
 
     def _open_again(self) -> None:
         """Open the lock file again. Closing it releases its locks too; commits are not lost."""

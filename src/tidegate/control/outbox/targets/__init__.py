@@ -16,9 +16,8 @@ from typing import Protocol
 
 import msgspec
 
-from tidegate import decoders
+from tidegate import decoders, errors
 from tidegate.domain.outbox import reconciliation, rows, states
-from tidegate.errors import Unavailable
 
 
 class Effect(msgspec.Struct, frozen=True, rename="camel"):
@@ -45,7 +44,7 @@ class TargetFailed(msgspec.Struct, frozen=True):
     retryable: bool = True
 
 
-class Unobservable(Unavailable):
+class Unobservable(errors.Unavailable):
     """The external system did not report its state; look again later."""
 
     code = "unobservable"

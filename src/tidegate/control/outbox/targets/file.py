@@ -15,10 +15,9 @@ from pathlib import Path
 
 import msgspec
 
-from tidegate import decoders
+from tidegate import decoders, errors
 from tidegate.control.outbox.targets import Effect, TargetDone, TargetFailed, Unobservable
 from tidegate.domain.outbox import names, reconciliation
-from tidegate.errors import InvalidInput
 
 FILE_BYTES_MAX = 64 * 1024
 TIMEOUT_SECONDS = 5.0  # a local write; used only for the lease
@@ -42,7 +41,9 @@ class FileTarget:
         self.name = name
         self._directory = Path(directory)
         if not self._directory.is_dir():
-            raise InvalidInput("the directory of a file target does not exist", field="directory")
+            raise errors.InvalidInput(
+                "the directory of a file target does not exist", field="directory"
+            )
 
     def perform(self, key: str, effect: Effect) -> TargetDone | TargetFailed:
         names.check_name("scope", effect.scope)

@@ -25,17 +25,7 @@ from pathlib import Path
 from typing import BinaryIO, Final
 
 from tidegate.clock import Clock, system_clock
-from tidegate.control.storage.blobs import (
-    ALGORITHM,
-    CHUNK_BYTES,
-    Blob,
-    BlobMissing,
-    BlobsForeign,
-    Content,
-    hex_of,
-    put_pieces,
-    verify_pieces,
-)
+from tidegate.control.storage import blobs as storage_blobs
 from tidegate.errors import InsufficientStorage
 
 PREFIX_DIGITS: Final = 2  # 256 directories, so that none gets so large that look-ups become slow
@@ -70,15 +60,15 @@ class FileBlobs:
         self._clock = clock
         self._sync = sync
         self._incoming = self._home / "incoming"
-        self._root = self._home / ALGORITHM
+        self._root = self._home / storage_blobs.ALGORITHM
         self._home.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._is_failing = False  # the last put failed, and no write has succeeded since
         self._lock = self._home / "lock"
         self._lock.touch(mode=0o600)
         self._claim(log_id)
 
-    def put(self, content: Content) -> str:
-        return put_pieces(self.draft(), content)
+    def put(self, content: storage_blobs.Content) -> str:
+        return storage_blobs.put_pieces(self.draft(), content)
 
     def draft(self) -> FileDraft:
         return FileDraft(self)
@@ -102,7 +92,7 @@ class FileBlobs:
         return b"".join(self.stream(digest))
 
     def stream(self, digest: str) -> Iterator[bytes]:
-        return verify_pieces(digest, _parts(self._open(digest)))
+        return storage_blobs.verify_pieces(digest, _parts(self._open(digest)))
 
     def read(self, digest: str, start: int, stop: int) -> Iterator[bytes]:
         file = self._open(digest)
@@ -113,17 +103,19 @@ class FileBlobs:
         try:
             return self._path(digest).open("rb")
         except FileNotFoundError:
-            raise BlobMissing(digest) from None
+            raise storage_blobs.BlobMissing(digest) from None
 
     def exists(self, digest: str) -> bool:
         return self._path(digest).is_file()
 
-    def iterate(self) -> Iterator[Blob]:
+    def iterate(self) -> Iterator[storage_blobs.Blob]:
         for shelf in os.scandir(self._root):
             for item in os.scandir(shelf):
                 with suppress(FileNotFoundError):  # collected meanwhile
                     put_at = _time_of(item.stat().st_mtime_ns)
-                    yield Blob(f"{ALGORITHM}:{shelf.name}{item.name}", put_at)
+                    yield storage_blobs.Blob(
+                        f"{storage_blobs.ALGORITHM}:{shelf.name}{item.name}", put_at
+                    )
 
     def discard(self, digest: str, *, before: datetime) -> bool:
         path = self._path(digest)
@@ -221,7 +213,7 @@ class FileBlobs:
             if not owner.exists():
                 self._lay_out(owner, log_id)
             if (found := owner.read_text()) != log_id:
-                raise BlobsForeign(str(self._home), found, log_id)
+                raise storage_blobs.BlobsForeign(str(self._home), found, log_id)
 
     def _lay_out(self, owner: Path, log_id: str) -> None:
         """Make all directories durably, the owner file last, so that puts need not check them."""
@@ -240,7 +232,7 @@ class FileBlobs:
         self._sync_directory(self._home)
 
     def _path(self, digest: str) -> Path:
-        digits = hex_of(digest)
+        digits = storage_blobs.hex_of(digest)
         return self._root / digits[:PREFIX_DIGITS] / digits[PREFIX_DIGITS:]
 
 
@@ -255,7 +247,7 @@ class FileDraft:
 
     @property
     def digest(self) -> str:
-        return f"{ALGORITHM}:{self._known.hexdigest()}"
+        return f"{storage_blobs.ALGORITHM}:{self._known.hexdigest()}"
 
     def write(self, piece: bytes) -> None:
         self._known.update(piece)
@@ -283,7 +275,9 @@ def _parts(file: BinaryIO, bytes_max: int = -1) -> Iterator[bytes]:
     """Yield the rest of the file in pieces, up to ``bytes_max`` bytes if that is given."""
     left = bytes_max
     with file:
-        while part := file.read(CHUNK_BYTES if left < 0 else min(left, CHUNK_BYTES)):
+        while part := file.read(
+            storage_blobs.CHUNK_BYTES if left < 0 else min(left, storage_blobs.CHUNK_BYTES)
+        ):
             yield part
             if left >= 0:
                 left -= len(part)

@@ -22,18 +22,7 @@ from typing import IO, Any, Final
 from botocore.exceptions import BotoCoreError, ClientError
 
 from tidegate.clock import Clock, system_clock
-from tidegate.control.storage.blobs import (
-    ALGORITHM,
-    CHUNK_BYTES,
-    Blob,
-    BlobBusy,
-    BlobMissing,
-    BlobsForeign,
-    Content,
-    hex_of,
-    put_pieces,
-    verify_pieces,
-)
+from tidegate.control.storage import blobs as storage_blobs
 from tidegate.errors import InvalidInput, Unavailable
 
 SPOOLED_BYTES_MAX: Final = 8 * 1024 * 1024  # larger bodies are spooled to disk
@@ -78,8 +67,8 @@ class S3Blobs:
         self._sleep = sleep
         self._claim(log_id)
 
-    def put(self, content: Content) -> str:
-        return put_pieces(self.draft(), content)
+    def put(self, content: storage_blobs.Content) -> str:
+        return storage_blobs.put_pieces(self.draft(), content)
 
     def draft(self) -> S3Draft:
         return S3Draft(self)
@@ -93,34 +82,36 @@ class S3Blobs:
         return b"".join(self.stream(digest))
 
     def stream(self, digest: str) -> Iterator[bytes]:
-        answer = self._found("get_object", self._blob(hex_of(digest)))
+        answer = self._found("get_object", self._blob(storage_blobs.hex_of(digest)))
         if answer is None:
-            raise BlobMissing(digest)
-        return verify_pieces(digest, answer["Body"].iter_chunks(CHUNK_BYTES))
+            raise storage_blobs.BlobMissing(digest)
+        return storage_blobs.verify_pieces(
+            digest, answer["Body"].iter_chunks(storage_blobs.CHUNK_BYTES)
+        )
 
     def read(self, digest: str, start: int, stop: int) -> Iterator[bytes]:
-        key = self._blob(hex_of(digest))
+        key = self._blob(storage_blobs.hex_of(digest))
         if start >= stop:
             return iter(())
         answer = self._found("get_object", key, Range=f"bytes={start}-{stop - 1}")
         if answer is None:
-            raise BlobMissing(digest)
-        found: Iterator[bytes] = answer["Body"].iter_chunks(CHUNK_BYTES)
+            raise storage_blobs.BlobMissing(digest)
+        found: Iterator[bytes] = answer["Body"].iter_chunks(storage_blobs.CHUNK_BYTES)
         return found
 
     def exists(self, digest: str) -> bool:
-        return self._put_at(hex_of(digest)) is not None
+        return self._put_at(storage_blobs.hex_of(digest)) is not None
 
     def write_fault(self) -> str:
         return ""  # S3 has no local disk that could be full
 
-    def iterate(self) -> Iterator[Blob]:
-        for digits in self._listed(ALGORITHM):
+    def iterate(self) -> Iterator[storage_blobs.Blob]:
+        for digits in self._listed(storage_blobs.ALGORITHM):
             if (put_at := self._put_at(digits)) is not None:
-                yield Blob(f"{ALGORITHM}:{digits}", put_at)
+                yield storage_blobs.Blob(f"{storage_blobs.ALGORITHM}:{digits}", put_at)
 
     def discard(self, digest: str, *, before: datetime) -> bool:
-        digits = hex_of(digest)
+        digits = storage_blobs.hex_of(digest)
         self._write(self._mark(digits), b"")
         try:
             put_at = self._put_at(digits)
@@ -157,7 +148,9 @@ class S3Blobs:
                 self._upload(digits, draft)  # then check again: another removal may have begun
             else:
                 return
-        raise BlobBusy(f"{ALGORITHM}:{digits} is being collected; put it again")
+        raise storage_blobs.BlobBusy(
+            f"{storage_blobs.ALGORITHM}:{digits} is being collected; put it again"
+        )
 
     # ── the bucket ──
 
@@ -168,7 +161,7 @@ class S3Blobs:
         answer = self._found("get_object", key)
         found = "" if answer is None else answer["Body"].read().decode()
         if found != log_id:
-            raise BlobsForeign(f"{self._bucket}/{self._prefix}", found, log_id)
+            raise storage_blobs.BlobsForeign(f"{self._bucket}/{self._prefix}", found, log_id)
 
     def _put_at(self, digits: str) -> datetime | None:
         answer = self._found("head_object", self._blob(digits))
@@ -213,7 +206,7 @@ class S3Blobs:
             raise BucketUnavailable(f"{self._bucket}: {error}") from error
 
     def _blob(self, digits: str) -> str:
-        return f"{self._prefix}{ALGORITHM}/{digits}"
+        return f"{self._prefix}{storage_blobs.ALGORITHM}/{digits}"
 
     def _mark(self, digits: str) -> str:
         return f"{self._prefix}leaving/{digits}"
@@ -229,7 +222,7 @@ class S3Draft:
 
     @property
     def digest(self) -> str:
-        return f"{ALGORITHM}:{self._known.hexdigest()}"
+        return f"{storage_blobs.ALGORITHM}:{self._known.hexdigest()}"
 
     def write(self, piece: bytes) -> None:
         self._known.update(piece)
