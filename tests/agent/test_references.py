@@ -21,8 +21,7 @@ from tests.agent.single_host import ContentSource, closure_of
 from tests.api.people import People
 from tests.servers.certificates import trust_of
 from tests.servers.process import free_port
-from tidegate import bounded_http
-from tidegate.agent import references
+from tidegate import bounded_http, public_addresses
 from tidegate.agent.config import ChannelSettings
 from tidegate.agent.content import provide
 from tidegate.agent.drivers import (
@@ -342,7 +341,7 @@ def test_follows_a_redirect_from_http_to_https_but_not_back(
     tmp_path: Path, place: Path, store: FileServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     signed = certificate(tmp_path)
-    monkeypatch.setattr(references, "trusted_roots", lambda: trust_of(signed))
+    monkeypatch.setattr(bounded_http, "trusted_roots", lambda: trust_of(signed))
     with serve_files(signed) as safe:
         safe.responses |= {
             "/app": BODY,
@@ -637,7 +636,7 @@ def test_resolves_a_name_once_and_connects_to_that_address(
     """A second lookup could return another address, so the agent does not make one."""
     store.responses["/app"] = BODY
     answers = [("127.0.0.1",)]
-    monkeypatch.setattr(references, "system_resolve", lambda host, port: answers.pop())
+    monkeypatch.setattr(public_addresses, "system_resolve", lambda host, port: answers.pop())
     port = store.at("").rpartition(":")[2]
     name = f"mirror.example:{port}"
 
@@ -650,7 +649,9 @@ def test_resolves_a_name_once_and_connects_to_that_address(
 def test_refuses_a_name_if_one_of_its_addresses_is_private(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(references, "system_resolve", lambda host, port: ("1.1.1.1", "127.0.0.1"))
+    monkeypatch.setattr(
+        public_addresses, "system_resolve", lambda host, port: ("1.1.1.1", "127.0.0.1")
+    )
 
     with pytest.raises(ReferenceRefused, match="reference_hosts"):
         brought(place, "https://mirror.example/app", HTTP_ALONE)

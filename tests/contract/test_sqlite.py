@@ -5,6 +5,7 @@ The general contract runs on it as on the other engines; these tests are for SQL
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import resource
@@ -913,7 +914,7 @@ def test_a_lock_that_the_system_refuses_makes_us_unavailable(
     def refuse(file: object, operation: int) -> None:
         raise OSError(ENOLCK, "No locks available")
 
-    monkeypatch.setattr(connection, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     assert answers(store, commit_of(ProductAdded("p-1"))) == [StoreUnavailable]
     with pytest.raises(StoreUnavailable, match="No locks available"):
         store.restore("items", [])
@@ -931,7 +932,7 @@ def test_a_lock_that_cannot_be_released_hides_no_receipt_and_blocks_no_writer(
         flock(file, operation)
 
     other = open_store()
-    monkeypatch.setattr(connection, "flock", keep)
+    monkeypatch.setattr(fcntl, "flock", keep)
     assert answers(store, commit_of(ProductAdded("p-1"))) == [Receipt]
     monkeypatch.undo()
 
