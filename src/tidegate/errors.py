@@ -6,7 +6,7 @@ exit codes or retries.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, Final, dataclass_transform
 
 
 class TidegateError(Exception):
@@ -281,3 +281,7 @@ class OutcomeUnknown(Unknown):
     """The database did not report whether the commit was applied."""
 
     code = "outcome_unknown"
+
+
+# A loop of the worker logs these and tries again in its next round.
+TRANSIENT: Final = (Unavailable, Unknown, Conflict)

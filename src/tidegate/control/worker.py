@@ -47,7 +47,7 @@ from tidegate.control.storage.garbage_collection import GarbageCollector
 from tidegate.domain.gates import automation as gate_automation
 from tidegate.domain.notifications.slices import LEADER
 from tidegate.domain.requests.deadlines import LEADER as REQUESTS_LEADER
-from tidegate.errors import TidegateError
+from tidegate.errors import TRANSIENT, TidegateError
 from tidegate.kernel import leases
 
 SOON_SECONDS = 0.05  # wait between rounds while there is more to do
@@ -81,7 +81,7 @@ USUAL = LoopPace()
 
 @dataclass(slots=True)
 class WorkerLoop:
-    """A loop of the worker. ``bears``: errors that are logged and retried, besides SURROUNDINGS."""
+    """A loop of the worker. ``bears``: errors that are logged and retried, besides TRANSIENT."""
 
     name: str
     seconds: float
@@ -231,9 +231,7 @@ class Worker:
 
     def _troubled(self, loop: WorkerLoop, error: Exception) -> str:
         loop.troubles += 1
-        if isinstance(error, TidegateError) and isinstance(
-            error, (*worker_loops.SURROUNDINGS, *loop.bears)
-        ):
+        if isinstance(error, TidegateError) and isinstance(error, (*TRANSIENT, *loop.bears)):
             if loop.troubles == 1:  # log only the first of a row; the counter has the rest
                 log.warning("%s waits: %s: %s", loop.name, error.code, error.detail)
             return "waited"

@@ -22,13 +22,12 @@ from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.gates import automation as gate_automation, inputs
 from tidegate.domain.publication.rows import meta_key, pk_of
 from tidegate.domain.releases.rows import ACTUAL, Actual
-from tidegate.errors import Conflict, LeaseLost, TidegateError, Unavailable, Unknown
+from tidegate.errors import TRANSIENT, Conflict, LeaseLost, TidegateError
 from tidegate.kernel import codec, model, slices
 from tidegate.kernel.store import Store, rows
 
 THOROUGH_SECONDS = 15.0
 ACTOR = model.Meta(actor="worker")
-SURROUNDINGS = (Unavailable, Unknown, Conflict)
 
 log = logging.getLogger("tidegate.worker")
 
@@ -227,9 +226,9 @@ class PoliciesLoop:
                 except TidegateError as error:
                     troubles[seen.row.channel] = error
         self._log_troubles(troubles)
-        surroundings = [error for error in troubles.values() if isinstance(error, SURROUNDINGS)]
-        if surroundings and len(surroundings) == acting:
-            raise surroundings[0]
+        transient = [error for error in troubles.values() if isinstance(error, TRANSIENT)]
+        if transient and len(transient) == acting:
+            raise transient[0]
         return False
 
     def _act(self, seen: inputs.Versioned[Channel]) -> None:

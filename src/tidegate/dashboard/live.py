@@ -74,7 +74,6 @@ async def _stream(
     tail: Tail,
     places: grid_encoding.GridPlaces | None,
 ) -> AsyncIterator[bytes]:
-    tail = tail
     about = request.query.about
     seen = tail.position
     watch = authentication.CredentialWatch(accounts, request.principal)

@@ -25,8 +25,6 @@ from tidegate.domain.planner import Plan
 from tidegate.domain.requests.refusals import BreakGlassForbidden, NobodyElseApproves
 from tidegate.web import as_of, inputs, paging, routing, shapes
 
-EDGES_MAX = 64
-
 ChannelName = releases.ScopeName
 Reason = Annotated[str, msgspec.Meta(min_length=1, max_length=1_024)]
 PackageName = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]

@@ -151,18 +151,12 @@ def _describe_retried(
     return facts.ClearedHost(host_id, record.wave, record.state, record.rollback_failed)
 
 
-def _expect_version(command: ClearRollout) -> dict[model.Key, model.Position]:
-    if command.expected_version is None:
-        return {}
-    return {rollout_rows.rollout_key(command.rollout_id): command.expected_version}
-
-
 clear_rollout = slices.Slice(
     name="clear-rollout",
     command=ClearRollout,
     writes=(channel_facts.QuarantineLifted, facts.OperatorClearance),
     rows=rows_of_clearance,
-    expects=_expect_version,
+    expects=preconditions.expect_version,
     decide=decide_clearance,
 )
 SLICES = (clear_rollout,)

@@ -6,13 +6,31 @@ The slices of this package share these checks and decide them on the rows that t
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Protocol
 
 from tidegate.domain.channels import rows as channel_rows
 from tidegate.domain.hosts import refusals, rows as host_rows, states as host_states
 from tidegate.domain.rollouts import progress, rows as rollout_rows, states, tallies
 from tidegate.domain.times import describe_time
+from tidegate.kernel import model
 
 EDGES = "channel-edges"  # name of the gate
+
+
+class VersionedCommand(Protocol):
+    """A command on a rollout, with the version of the rollout's row that its sender saw."""
+
+    @property
+    def rollout_id(self) -> str: ...
+    @property
+    def expected_version(self) -> model.Position | None: ...
+
+
+def expect_version(command: VersionedCommand) -> dict[model.Key, model.Position]:
+    """Expect the version that the sender saw; nothing, if the command names none."""
+    if command.expected_version is None:
+        return {}
+    return {rollout_rows.rollout_key(command.rollout_id): command.expected_version}
 
 
 def demand_tally(

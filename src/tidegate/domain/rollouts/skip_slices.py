@@ -225,11 +225,7 @@ skip_host_by_hand = slices.Slice(
     command=SkipHostByHand,
     writes=(facts.HostSkipped,),
     rows=rows_of_skip_by_hand,
-    expects=lambda command: (
-        {}
-        if command.expected_version is None
-        else {rollout_rows.rollout_key(command.rollout_id): command.expected_version}
-    ),
+    expects=preconditions.expect_version,
     decide=decide_skip_by_hand,
 )
 release_soaking_host = slices.Slice(

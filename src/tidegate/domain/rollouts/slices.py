@@ -86,12 +86,6 @@ class ChangeGates(Struct, frozen=True, kw_only=True):
 Steering = PauseRollout | ResumeRollout | AbortRollout | OverrideGate
 
 
-def expected_of(command: Steering) -> dict[model.Key, model.Position]:
-    if command.expected_version is None:
-        return {}
-    return {rollout_rows.rollout_key(command.rollout_id): command.expected_version}
-
-
 # ── pause, resume, abort ──────────────────────────────────────────────────────────────────────────
 
 Seen = tuple[rollout_rows.RolloutTally | None, rollout_rows.Rollout | None]
@@ -244,7 +238,7 @@ pause_rollout = slices.Slice(
     command=PauseRollout,
     writes=(facts.RolloutPaused,),
     rows=rows_of_steering,
-    expects=expected_of,
+    expects=preconditions.expect_version,
     decide=decide_pause,
 )
 resume_rollout = slices.Slice(
@@ -252,7 +246,7 @@ resume_rollout = slices.Slice(
     command=ResumeRollout,
     writes=(facts.RolloutResumed,),
     rows=rows_of_steering,
-    expects=expected_of,
+    expects=preconditions.expect_version,
     decide=decide_resume,
 )
 abort_rollout = slices.Slice(
@@ -260,7 +254,7 @@ abort_rollout = slices.Slice(
     command=AbortRollout,
     writes=(facts.RolloutAborted, facts.OperatorClearance),
     rows=rows_of_steering,
-    expects=expected_of,
+    expects=preconditions.expect_version,
     decide=decide_abort,
 )
 override_gate = slices.Slice(
@@ -268,7 +262,7 @@ override_gate = slices.Slice(
     command=OverrideGate,
     writes=(facts.GateOverridden,),
     rows=rows_of_steering,
-    expects=expected_of,
+    expects=preconditions.expect_version,
     decide=decide_override,
 )
 expire_retention = slices.Slice(

@@ -85,12 +85,6 @@ def rows_of_passing(command: Passing) -> tuple[model.Key, ...]:
     return rollout_rows.tally_key(command.rollout_id), rollout_rows.rollout_key(command.rollout_id)
 
 
-def _expect_version(command: Passing) -> dict[model.Key, model.Position]:
-    if command.expected_version is None:
-        return {}
-    return {rollout_rows.rollout_key(command.rollout_id): command.expected_version}
-
-
 _VERBS = {
     "continue": "continue it",
     "skip-wave": "skip a wave of it",
@@ -216,7 +210,7 @@ continue_rollout = slices.Slice(
     command=ContinueRollout,
     writes=(rollout_facts.WaveContinued,),
     rows=rows_of_passing,
-    expects=_expect_version,
+    expects=preconditions.expect_version,
     decide=decide_continue,
 )
 skip_wave = slices.Slice(
@@ -224,7 +218,7 @@ skip_wave = slices.Slice(
     command=SkipWave,
     writes=(rollout_facts.WaveSkipped,),
     rows=rows_of_passing,
-    expects=_expect_version,
+    expects=preconditions.expect_version,
     decide=decide_skip_wave,
 )
 promote_all = slices.Slice(
@@ -232,7 +226,7 @@ promote_all = slices.Slice(
     command=PromoteAll,
     writes=(rollout_facts.WaveAdvanced, rollout_facts.WaveContinued),
     rows=rows_of_passing,
-    expects=_expect_version,
+    expects=preconditions.expect_version,
     decide=decide_promote_all,
 )
 SLICES = (start_due_wave, continue_rollout, skip_wave, promote_all)

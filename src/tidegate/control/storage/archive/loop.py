@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import logging
 from threading import Event
-from typing import Final
 
 from prometheus_client import CollectorRegistry, Gauge
 
 from tidegate.control.storage.archive import Archive, Lag
-from tidegate.errors import Conflict, Unavailable, Unknown
-
-SURROUNDINGS: Final = (Unavailable, Unknown, Conflict)
+from tidegate.errors import TRANSIENT, Unavailable, Unknown
 
 log = logging.getLogger("tidegate.worker")
 
@@ -55,7 +52,7 @@ class ArchiveLoop:
         """
         try:
             more = self._archive.work(self._stop).more
-        except SURROUNDINGS as error:
+        except TRANSIENT as error:
             self._look(error.code)
             raise
         self._look("")
