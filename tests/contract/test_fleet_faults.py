@@ -122,3 +122,27 @@ def test_ignores_an_edge_to_a_host_that_never_existed(fleet_stores: FleetStores)
 
     with pytest.raises(MalformedPolicy, match="e9 was never a host"):
         fleet.control_plane.promotions.plan("edge")
+
+
+@pytest.mark.req("RO-12")
+@pytest.mark.parametrize("engine", ["sqlite"])
+def test_a_damaged_record_of_a_retired_late_host_stops_no_other_rollout(
+    fleet_stores: FleetStores,
+) -> None:
+    fleet = InProcessFleet(fleet_stores.open())
+    core, edge = two_channels(fleet)
+    fleet.dispatch()
+    fleet.reach(edge, "edge1", "edge2")
+    fleet.enroll("edge3", channel="edge")
+    assert fleet.dispatch(thorough=True).ordered == 1
+    retire(fleet, "edge3")
+    fleet_stores.sql(
+        "UPDATE host_rollout_records SET data = json_set(data, '$.attempt', 'lost')"
+        " WHERE id LIKE '%edge3'"
+    )
+
+    done = fleet.dispatch(thorough=True)
+
+    assert {fault.rollout_id for fault in done.faults} == {edge}
+    fleet.reach(core, "core1", "core2")
+    assert fleet.state(core) is RolloutState.TERMINAL

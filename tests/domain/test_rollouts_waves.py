@@ -10,6 +10,10 @@ import pytest
 
 from tests.domain.memory_fleet import MemoryFleet
 from tests.domain.rollout_events import (
+    ACTIVATING,
+    DEFERRED,
+    FAILED,
+    PENDING,
     ROLLOUT,
     T0,
     after,
@@ -276,6 +280,24 @@ def test_starts_the_next_wave_once_when_a_tolerated_failure_follows_its_delay(
 
     assert [(f.from_wave, f.to_wave) for f in fleet.events(WaveAdvanced)] == [(0, 1)]
     assert fleet.tally(rollout_id).current_wave == 1
+
+
+@pytest.mark.req("OP-9", **pure)
+def test_the_delay_starts_again_when_a_deferred_host_fails_within_it() -> None:
+    failed = moves(DEFERRED, FAILED)
+    tally = after(
+        opened(2, 1, members={"delay_seconds": 3600}, failures_max=1),
+        *(joins(), moves(PENDING, ACTIVATING), moves(ACTIVATING, DEFERRED)),
+        *events_to_converged(host_id="b"),
+        now=T0,
+    )
+    assert tally.done_at == T0
+    later = T0 + timedelta(minutes=30)
+
+    tally = runs(failed, tally, later)
+
+    assert tally.done_at == later
+    assert tally.due_at == later + timedelta(hours=1)
 
 
 @pytest.mark.req("OP-9", **pure)

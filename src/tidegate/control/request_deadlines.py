@@ -39,7 +39,9 @@ class RequestDeadlines:
         self._notify = notify
 
     def round(self) -> bool:
-        """Record the requests that are over. Returns False: there is never more to do at once.
+        """Record the requests that are over and the reviews that are overdue.
+
+        Returns False: there is never more to do at once.
 
         Raises:
             LeaseLost, AttemptsExhausted, Unavailable, Unknown.

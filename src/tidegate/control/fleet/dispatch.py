@@ -4,7 +4,7 @@
                  └──▶ where no host waits: glance ──▶ change_gates
                                         ├────▶ skip_host       a host that need not be waited for
                                         ├────▶ change_gates    recorded only on change
-                                        └────▶ cancel_dispatch orders of a rollout that stopped
+                                        └────▶ cancel_dispatch orders that cannot be used
 
 A pass only proposes orders. Each order is decided again on the current rows, in its rollout's lane.
 So the orders of a second dispatcher, or of one that read stale rows, are refused. A rollout whose
@@ -78,8 +78,8 @@ class Dispatcher:
 
     def run_pass(self, *, thorough: bool = False) -> DispatchResult:
         """Dispatch orders of the rollouts that wait for some, and check the gates of the other open
-        ones. A thorough pass covers all rollouts, silent and late hosts, and orders whose rollout
-        stopped.
+        ones. A thorough pass covers all rollouts, silent and late hosts, and orders that cannot be
+        used.
         """
         ids = [row.rollout_id for row in self._reader.open_rollouts()]
         done = DispatchResult()
@@ -209,8 +209,11 @@ class Dispatcher:
         return DispatchResult(skipped=len(landed), lost=lost)
 
     def _cancel(self, state: inputs.FleetState) -> DispatchResult:
-        """Cancel the unacknowledged orders of rollouts that stopped, which frees their hosts and
-        budgets. For a halted rollout, also cancel orders that wait for a reboot.
+        """Cancel orders that cannot be used, which frees their hosts and budgets.
+
+        These are unacknowledged orders of rollouts that stopped, of late hosts that cannot report,
+        of hosts whose window is closed, and of hosts that rebooted into another target. For a
+        halted rollout, also cancel orders that wait for a reboot.
         """
         orders: dict[str, list[str]] = {}
         for host_id, seen in state.orders.items():
@@ -222,10 +225,8 @@ class Dispatcher:
         for rollout_id, hosts in orders.items():
             took = self._spared(rollout_id, partial(self._take_back, rollout_id, hosts))
             done = _summed(done, took)
-        for rollout_id, hosts in self._list_unreachable(state).items():
-            took = self._spared(
-                rollout_id, partial(self._withdraw, rollout_id, hosts, "the host does not report")
-            )
+        for rollout_id, hosts in list_unreachable(state).items():
+            took = self._spared(rollout_id, partial(self._withdraw_late, rollout_id, hosts))
             done = _summed(done, took)
         for rollout_id in state.rollouts:
             hosts = dispatch_pass.list_outside_windows(state, rollout_id)
@@ -235,26 +236,20 @@ class Dispatcher:
             done = _summed(done, took)
         return done
 
-    def _list_unreachable(self, state: inputs.FleetState) -> dict[str, list[str]]:
-        """List late hosts that were retired or are silent and have not acknowledged their order.
+    def _withdraw_late(self, rollout_id: str, hosts: Sequence[str]) -> DispatchResult:
+        """Cancel the orders that late hosts among these have not acknowledged.
 
-        No wave waits for a late host, so it is never skipped. Its order would hold its budgets
-        until the host comes back, which a retired one never does.
+        No wave waits for a late host, so it is never skipped by itself. Its order would hold its
+        budgets until the host comes back, which a retired one never does.
         """
-        found: dict[str, list[str]] = {}
-        for host_id, order in state.orders.items():
-            host = state.hosts.get(host_id)
-            if host is not None and host.row.is_reachable:
-                continue
-            rollout_id = order.row.rollout_id
-            record = self._reader.row(
-                host_rows.record_key(rollout_id, host_id), host_rows.HostRecord
-            )
-            if record is None or not record.row.late:
-                continue
-            if record.row.state is host_states.HostState.PENDING:
-                found.setdefault(rollout_id, []).append(host_id)
-        return found
+        pending = host_states.HostState.PENDING
+        late: list[str] = []
+        for start in range(0, len(hosts), AT_ONCE):
+            part = hosts[start : start + AT_ONCE]
+            wanted = [(host_rows.record_key(rollout_id, id), inputs.HostStanding) for id in part]
+            seen = [item.row for item in self._reader.many(*wanted) if item is not None]
+            late += [row.host_id for row in seen if row.late and row.state is pending]
+        return self._withdraw(rollout_id, late, "the host does not report")
 
     def _preempt(self, ids: Sequence[str]) -> DispatchResult:
         """Free hosts for emergency rollbacks: hosts of the replaced rollouts that have not
@@ -398,6 +393,16 @@ def wants_orders(tally: rollout_rows.RolloutTally) -> bool:
         return False
     due = tally.waves[: tally.current_wave + 1]
     return tally.attempt > 1 or any(wave.hosts > wave.joined + wave.left for wave in due)
+
+
+def list_unreachable(state: inputs.FleetState) -> dict[str, list[str]]:
+    """List the hosts that have an order and were retired or revoked, or are silent, by rollout."""
+    found: dict[str, list[str]] = {}
+    for host_id, order in state.orders.items():
+        host = state.hosts.get(host_id)
+        if host is None or not host.row.is_reachable:
+            found.setdefault(order.row.rollout_id, []).append(host_id)
+    return found
 
 
 def has_stopped(tally: rollout_rows.RolloutTally) -> bool:

@@ -86,7 +86,7 @@ class FleetReader:
     def rows(
         self, collection: Collection, model: type[Row], prefix: str = ""
     ) -> list[inputs.Versioned[Row]]:
-        """Yield all rows of a collection, or those with an id prefix, decoded as ``model``."""
+        """Return all rows of a collection, or those with an id prefix, decoded as ``model``."""
         found: list[inputs.Versioned[Row]] = []
         for page in row_pages(self._store, collection.name, prefix=prefix):
             values = codec.decode_all([record.data for record in page], model)
@@ -146,8 +146,8 @@ class FleetReader:
         return self._with_latecomers(state) if late else state
 
     def glance(self, rollout_ids: Iterable[str], now: datetime) -> inputs.FleetState:
-        """Read only what ``gates.glance`` needs: no hosts, orders or budgets. So every pass can
-        check the open rollouts of a large fleet.
+        """Read only what ``dispatch_pass.survey_shared_gates`` needs: no hosts, orders or budgets.
+        So every pass can check the open rollouts of a large fleet.
         """
         return self._state(rollout_ids, now, hosts=False)
 

@@ -248,7 +248,9 @@ class HostStateChanged(HostFact, frozen=True, kw_only=True):
 
 
 class HostSkipped(HostFact, frozen=True, kw_only=True):
-    """The rollout continues without a host: it is silent, or its failure was tolerated."""
+    """The rollout continues without a host: it is silent, retired, waived, freed or skipped by an
+    operator, or its failure was tolerated.
+    """
 
     wave: int
     state: states.HostState | None  # None: it never got an order

@@ -18,7 +18,8 @@ TOLERATED: Final = "tolerated failure"  # the reason for skipping a host
 def join(tally: rows.RolloutTally, event: host_facts.HostJoined, now: datetime) -> Stepped:
     if event.late:
         if tally.terminal_at is None:
-            raise tallies.broken(tally, f"{event.host_id} is late for a rollout that has not ended")
+            detail = f"{event.host_id} is late for a rollout that has not completed"
+            raise tallies.broken(tally, detail)
         return tallies.joined_late(tally), ()
     if tally.state not in states.DISPATCHABLE:
         raise IllegalTransition("rollout", tally.state, "HostJoined, unless late")
@@ -117,7 +118,7 @@ def _fail_host(
         )
         # The step of the skip starts the next wave or ends the rollout. Here it would do so twice.
         tally, entered = counted_state.enter(tally, counted_state.state_of_counts(tally), now)
-        return tally, (*entered, skipped)
+        return tallies.timed(tally, now), (*entered, skipped)
     tally, halted = _halt(tally, event.host_id, now)
     return counted_state.settle(tally, now, *halted)
 

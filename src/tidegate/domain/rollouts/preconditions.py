@@ -110,10 +110,10 @@ def demand_open(
 
 
 def demand_turn(tally: rollout_rows.RolloutTally, wave: int) -> None:
-    """Require that every host of earlier waves is done, even if the current wave is a later one.
+    """Require that every earlier wave is done, even if the current wave is a later one.
 
-    Only orders wait for this: an order that is already out holds slots of budgets, which the
-    earlier host may need.
+    Only orders wait for this: an order that is already out holds slots of budgets, which hosts of
+    the earlier wave may need.
     """
     reached = tallies.reached(tally)
     if wave > reached:

@@ -30,7 +30,7 @@ SkippedRows = tuple[rollout_rows.RolloutTally | None, host_rows.HostRecord | Non
 
 
 class SkipHost(Struct, frozen=True, kw_only=True):
-    """Continue without a silent host."""
+    """Continue without a host that is silent or was retired."""
 
     rollout_id: str
     host_id: str
