@@ -341,7 +341,7 @@ def test_refuses_hosts_of_a_wave_that_may_not_start_and_more_hosts_than_planned(
         step(after(opened(1), joins()), joins(), T0)
     with pytest.raises(RolloutInvariant, match="no wave 7"):
         step(after(opened(1), joins()), moves(PENDING, ACTIVATING, 7), T0)
-    with pytest.raises(RolloutInvariant, match="has not ended"):
+    with pytest.raises(RolloutInvariant, match="has not completed"):
         step(replace(after(opened(1)), state=RolloutState.SUPERSEDED), joins(late=True), T0)
 
 
