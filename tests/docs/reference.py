@@ -339,7 +339,15 @@ EXAMPLE: Final = {
 
 
 def policy_members(struct: type[Any]) -> tuple[Member, ...]:
-    return _described(struct, POLICY_LIMITS[struct])
+    """The members of a policy. Their defaults are those that a policy is completed with."""
+    completed = example() if struct is facts.ChannelPolicy else {}
+    texts = {"waves": "the three above"} | {
+        name: code(json.dumps(value)) for name, value in completed.items() if name != "waves"
+    }
+    return tuple(
+        item._replace(default=texts.get(item.name, item.default))
+        for item in _described(struct, POLICY_LIMITS[struct])
+    )
 
 
 def enum_meanings(kind: type[Enum]) -> dict[str, str]:
