@@ -9,9 +9,12 @@ import pytest
 
 from tests.api.protected_fleet import HERE, WHY as WHY_BODY, ask, protect
 from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
+from tests.api.serving import ADMIN
 from tests.cli.shell import Shell
 from tidegate.control.operations.accounts import PersonNames
 from tidegate.domain.access.roles import Grant, Role
+from tidegate.domain.access.slices import DisableUser, disable_user
+from tidegate.kernel.model import Meta
 
 WHY = ("--reason", "I looked")
 
@@ -147,3 +150,25 @@ def test_a_skip_says_how_the_rollout_would_end(fleet: ServedFleet, dan: Shell) -
     )
     assert "outcome=succeeded" in facts["RolloutConcluded"]
     assert "…" not in last.out
+
+
+def test_it_says_how_many_must_approve_and_if_there_are_too_few(
+    fleet: ServedFleet, dan: Shell
+) -> None:
+    for name in ("Cem", "Ann"):
+        add_approver(fleet, name)
+    protect(fleet, approvals=2)
+    made = ask(fleet.manager.post(f"{HERE}/promote", json=WHY_BODY | {"release_id": "web.2"}))
+    names = [item["name"] or item["user_id"] for item in made["approvers"]]
+    promote = ("channel", "promote", CHANNEL, "web.1", "--dry-run")
+
+    some = dan.run(*promote)
+    for user in {item["user_id"] for item in made["approvers"]} - {"user_0000000ann"}:
+        command = DisableUser(user_id=user, by=ADMIN, reason="they went")
+        fleet.installation.execute.run(disable_user, command, meta=Meta(actor=ADMIN))
+    few = dan.run(*promote)
+
+    says = "◐ This would make a request, and change nothing yet: "
+    who = f"2 of {', '.join(names[:-1])} and {names[-1]} must approve it"
+    assert some.out.splitlines()[0] == says + who, some
+    assert few.out.splitlines()[0] == says + "2 people must approve it, but only Ann may", few

@@ -412,7 +412,9 @@ def _describe_approval(covered: list[channel_rows.Channel], names: tuple[str, ..
     if not names:
         missing = "nobody may approve it now. Give another person the role approver on "
         return f"{missing}{covered[0].channel}: {refusals.spell_grant(covered[0].channel)}"
-    if needed >= len(names):
+    if needed > len(names):
+        return f"{needed} people must approve it, but only {_join(names, 'and')} may"
+    if needed == len(names):
         return f"{_join(names, 'and')} must approve it"
     count = f"{needed} of " if needed > 1 else ""
     return f"{count}{_join(names, 'and' if count else 'or')} must approve it"
