@@ -12,7 +12,7 @@ from tests.cli.shell import Shell
 from tidegate import errors
 from tidegate.cli.exit_codes import CommandExit, ExitCode, exit_code_of, exit_code_of_status
 from tidegate.cli.live_view import plain, retry_while_away, wave_line
-from tidegate.cli.output import aligned, text
+from tidegate.cli.output import aligned, fact_members, text
 from tidegate.cli.symbols import STATES, TONES, clean, moment, segments, size
 
 PAGE = ScriptedResponse(
@@ -182,3 +182,26 @@ def test_a_family_has_the_same_exit_code_here_and_over_http() -> None:
     assert {kind: exit_code_of_status(status_of(kind)) for kind in known} == {
         kind: exit_code_of(kind("x")) for kind in known
     }
+
+
+def test_members_are_cut_at_a_word_and_never_those_that_matter() -> None:
+    value = {
+        "channel": "prod",
+        "detail": "word " * 60,
+        "host_id": "prod-1",
+        "outcome": "succeeded",
+        "reason": "long " * 8,
+        "to": "Left",
+        "wave": 2,
+        "zone": "UTC",
+    }
+
+    cut = fact_members(value)
+
+    kept = ("host_id=prod-1", "outcome=succeeded", "to=Left", "wave=2")
+    assert all(member in cut.split(", ") for member in kept), cut
+    assert f"reason={value['reason']}" in cut
+    assert "word…, host_id" in cut
+    assert len(cut.replace(f"{value['reason']}", "")) < 160
+    assert fact_members({"a": "x" * 200, "to": "Left"}) == "to=Left, …"
+    assert fact_members({"a": 1, "b": "two"}) == "a=1, b=two"

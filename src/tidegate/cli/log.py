@@ -19,7 +19,6 @@ WAIT_SECONDS = 25
 COUNT_MAX = 10_000
 PAGE = 500
 SILENT = frozenset({"at", "by", "uid"})
-DATA_CHARS_MAX = 160
 GAUGE = "tidegate_log_position "
 
 
@@ -69,18 +68,13 @@ def print_event(context: cli_context.CommandContext, event: Any) -> None:
     if not context.is_for_people:
         output.say(output.line_of(event))
         return
-    facts = {
-        name: value
-        for name, value in event["data"].items()
-        if name not in SILENT and not isinstance(value, dict | list)
-    }
-    words = output.text(facts)
-    cut = words if len(words) <= DATA_CHARS_MAX else f"{words[:DATA_CHARS_MAX]}…"
+    facts = {name: value for name, value in event["data"].items() if name not in SILENT}
+    words = output.fact_members(facts)
     name = str(event["type"]).removeprefix("tidegate.")
     by = f"  by {symbols.clean(event['actor'])}" if event.get("actor") else ""
     position = output.coloured(f"{event['position']:>8}", "bright_black")
     called = output.coloured(symbols.clean(name), "cyan")
-    output.say(f"{position}  {symbols.moment(event['time'])}  {called}  {cut}{by}")
+    output.say(f"{position}  {symbols.moment(event['time'])}  {called}  {words}{by}")
 
 
 @click.group(cls=cli_context.NounGroup)

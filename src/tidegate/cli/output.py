@@ -15,6 +15,20 @@ import click
 from tidegate.cli.symbols import clean, glyph, moment, state_word
 
 NOTHING: Final = "–"
+MEMBERS_CHARS_MAX: Final = 160
+KEPT: Final = frozenset(  # members that are never cut
+    (
+        "outcome",
+        "reason",
+        "host_id",
+        "wave",
+        "state",
+        "to",
+        "rollout_id",
+        "release_id",
+        "target_ref",
+    )
+)
 
 Item = Mapping[str, Any]
 
@@ -87,6 +101,23 @@ def text(value: Any) -> str:
 
 def _member(value: Any) -> str:
     return clean(value if isinstance(value, str) else line_of(value))
+
+
+def fact_members(value: Mapping[str, Any]) -> str:
+    """Format the members of a fact in one line. Long ones are cut at a word, except ``KEPT``."""
+    left = MEMBERS_CHARS_MAX
+    plain = {name: item for name, item in value.items() if not isinstance(item, dict | list)}
+    shown: dict[str, str] = {}
+    for name in sorted(plain, key=lambda name: (name not in KEPT, name)):
+        words = text({name: plain[name]})
+        if name not in KEPT and len(words) > left:
+            words = words[: max(left, 0)].rpartition(" ")[0]
+            words = f"{words}…" if words else ""
+        if words:
+            shown[name] = words
+            left -= len(words) + len(", ")
+    members = [shown[name] for name in sorted(shown)]
+    return ", ".join(members if len(shown) == len(plain) else [*members, "…"])
 
 
 def counted(number: int, noun: str) -> str:

@@ -35,10 +35,11 @@ They may be placed before the noun or after the verb. `tidegate login` saves ser
 * Without a terminal, or with `NO_COLOR`, there are no colours. A state always has a glyph and a
   word.
 * You can look before you act. These commands change nothing: `channel rollback --dry-run` (which
-  release, and what would hold it), `channel policy --check` and `--diff` (faults of a policy, and
-  what it would change), `window create --check` (the next occurrences), `rollout plan` (hosts by
-  wave), `rollout simulate` and `simulate` (how it would go), `rollout explain` and `host explain`
-  (why something waits).
+  release, and what would hold it), every other command with `--dry-run` (what it would do and
+  record, and who must approve it on a protected channel), `channel policy --check` and `--diff`
+  (faults of a policy, and what it would change), `window create --check` (the next occurrences),
+  `rollout plan` (hosts by wave), `rollout simulate` and `simulate` (how it would go),
+  `rollout explain` and `host explain` (why something waits).
 * Errors go to standard error: one line that says why, with the stable code of
   `docs/problems/README.md`, and the next command to try. With `-o json` or `jsonl` the last line on
   standard error is a problem document (RFC 9457) as the server sent it: `type`, `title`, `status`,

@@ -11,7 +11,10 @@ from msgspec import Struct
 
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.domain.access import callers, dry_runs
+from tidegate.domain.rollouts.facts import RolloutConcluded
 from tidegate.kernel import model, slices
+
+CONCLUDED = RolloutConcluded.__name__
 
 
 class Execute:
@@ -93,5 +96,9 @@ def end_dry_run(
         DryRunEnded: it would have succeeded. Also every error of the command.
     """
     facts = control.rehearse(item, command, meta=meta, alongside=alongside)
-    shown = (dry_runs.DryRunFact(fact.type, msgspec.json.decode(fact.body)) for fact in facts)
-    raise dry_runs.DryRunEnded(dry_runs.DryRunShown(tuple(shown)))
+    shown = [dry_runs.DryRunFact(fact.type, msgspec.json.decode(fact.body)) for fact in facts]
+    ends = (fact.value for fact in shown if fact.type == CONCLUDED)
+    summary = tuple(
+        f"{value['rollout_id']} would end: {value['outcome'].replace('_', ' ')}" for value in ends
+    )
+    raise dry_runs.DryRunEnded(dry_runs.DryRunShown(tuple(shown), summary=summary))

@@ -145,6 +145,7 @@ class PromotionOperations:
             ),
             check=check,
             rehearse=lambda: self._promotions.rehearse(asked),
+            outline=lambda: self.preview.outline_promotion(asked),
         )
 
         def run(by: callers.Caller) -> CommandOutcome:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from tidegate.control.operations import promotion_planning, protection as operation_protection
 from tidegate.control.queries.reads import Reads
-from tidegate.domain import times
+from tidegate.domain import planner, times
 from tidegate.domain.releases.rows import Actual, actual_key
-from tidegate.domain.rollouts import names
+from tidegate.domain.rollouts import names, states
 from tidegate.errors import Refused
 
 
@@ -29,13 +31,56 @@ class PromotionPreview:
         """
         promotions = self._promotions
         made = promotions.plan(channel).plan
-        windows = (start.sentence for start in promotions.list_earliest(made, promotions.now()))
-        holds = (*promotions.list_holds(channel, release_id), *dict.fromkeys(filter(None, windows)))
         return (
             *promotions.describe_bad_end(channel, release_id),
-            *(f"Its orders would wait. {text}" for text in holds),
+            *self._describe_holds(made, release_id, promotions.now()),
             _describe_hosts(made.hosts),
         )
+
+    def outline_promotion(self, asked: promotion_planning.Promote) -> tuple[str, ...]:
+        """Say in advance what a promotion would do: which release it replaces, which waves of
+        hosts it would reach, and what would hold it now.
+        """
+        promotions, channel, release_id = self._promotions, asked.channel, asked.release_id
+        if asked.refresh:
+            return (f"{release_id} would get new evidence on {channel}; no rollout would open",)
+        found = self._reads.find(actual_key(channel), Actual)
+        before = None if found is None else found.row.pinned_release_id
+        if before == release_id:
+            moves = f"{release_id} would be rolled out again on {channel}"
+        elif before is None:
+            moves = f"{release_id} would be the first release on {channel}"
+        else:
+            moves = f"{release_id} would replace {before} on {channel}"
+        made = promotions.plan(channel).plan
+        start = asked.start_at or promotions.now()
+        at = f"It would send no order before {times.describe_time(start)}"
+        return (
+            moves,
+            _describe_waves(made),
+            *([at] if asked.start_at else ()),
+            *(f"Wave {name} takes no host now" for name in made.empty_waves),
+            *promotions.describe_bad_end(channel, release_id),
+            *self._describe_holds(made, release_id, start, asked.overrides),
+        )
+
+    def _describe_holds(
+        self,
+        made: planner.Plan,
+        release_id: str,
+        start: datetime,
+        passed: tuple[states.OverridableGate, ...] = (),
+    ) -> tuple[str, ...]:
+        """Describe what would hold the orders of a promotion, except the gates that it passes."""
+        gates, promotions = states.OverridableGate, self._promotions
+        edges = promotions.list_shut_edges(made.channel, release_id)
+        windows = (item.sentence for item in promotions.list_earliest(made, start))
+        found = (
+            *(() if gates.EDGES in passed else edges),
+            *promotions.waits(made.channel, passed=passed),
+            *(() if gates.WINDOW in passed else dict.fromkeys(filter(None, windows))),
+        )
+        return tuple(f"Its orders would wait. {text}" for text in found)
 
     def describe_rollback(self, channel: str, to: str | None, *, now: bool) -> tuple[str, ...]:
         """Describe which release a rollback would choose now, and how many hosts get it."""
@@ -116,6 +161,14 @@ class PromotionPreview:
 
 def _describe_hosts(count: int) -> str:
     return f"It reaches {count:,} host{'' if count == 1 else 's'}"
+
+
+def _describe_waves(made: planner.Plan) -> str:
+    """Describe how many hosts a plan reaches, and in which waves."""
+    hosts = f"It would reach {made.hosts:,} host{'' if made.hosts == 1 else 's'}"
+    waves = ", ".join(f"{wave.name} ({len(wave.hosts):,})" for wave in made.waves)
+    count = len(made.waves)
+    return f"{hosts} in {count} wave{'' if count == 1 else 's'}: {waves}" if waves else hosts
 
 
 def spell_rollback(asked: promotion_planning.RollBackChannel, *more: str) -> str:

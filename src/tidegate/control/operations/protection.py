@@ -20,7 +20,14 @@ from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
 from tidegate.control.queries import request_changes
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.domain.access import callers, roles, rows as access_rows, second_person, steps
+from tidegate.domain.access import (
+    callers,
+    dry_runs,
+    roles,
+    rows as access_rows,
+    second_person,
+    steps,
+)
 from tidegate.domain.access.scopes import channel_scope
 from tidegate.domain.channels import (
     facts,
@@ -111,6 +118,8 @@ class GuardedVerb(Struct, frozen=True, kw_only=True):
     check: Callable[[], object] = lambda: None
     # Decides it without writing, so that no request is made for what would be refused.
     rehearse: Callable[[], object] = lambda: None
+    # Says in sentences what it would do; for dry runs.
+    outline: Callable[[], tuple[str, ...]] = tuple
 
 
 class ProtectionGuard:
@@ -137,6 +146,7 @@ class ProtectionGuard:
             SecondPersonNeeded: a request was made instead.
             RequestOutdated: it is executed for a request, but now affects more channels.
             MissingPermission, BreakGlassForbidden: break-glass is not for this caller or channel.
+            DryRunEnded: it is a dry run, of the verb or of its request.
             The errors of the verb.
         """
         request_id = request_id_of(caller, verb.step)
@@ -150,6 +160,8 @@ class ProtectionGuard:
                 return do(self._admit(caller, verb, request_id))
             except (refusals.ProtectionChanged, refusals.NotProtected) as changed:
                 moved = changed  # a protection was added or removed meanwhile
+            except dry_runs.DryRunEnded as ended:
+                raise ended.describe(*verb.outline()) from None
         raise moved
 
     def _admit(self, caller: callers.Caller, verb: GuardedVerb, request_id: str) -> callers.Caller:
@@ -215,7 +227,11 @@ class ProtectionGuard:
             raise second_person.SecondPersonNeeded(made, made.version, made.next)
         # A repeat is recognized without the number of hosts and the approvals that it needs.
         asked = structs.replace(command, hosts=None, command=verb.arguments)
-        outcome = self._execute(request_slices.make_request, command, caller, asked=asked)
+        try:
+            outcome = self._execute(request_slices.make_request, command, caller, asked=asked)
+        except dry_runs.DryRunEnded as ended:
+            names = self._names((channel, *also), caller.id)
+            raise ended.describe(request=_describe_approval(covered, names)) from None
         made = self._show_asker(caller, verb, self.demand(request_id))
         raise second_person.SecondPersonNeeded(made, outcome.position or made.version, made.next)
 
@@ -388,6 +404,25 @@ class ProtectionGuard:
 
 def _approvals(row: channel_rows.Channel) -> int:
     return 0 if row.protection is None else row.protection.approvals
+
+
+def _describe_approval(covered: list[channel_rows.Channel], names: tuple[str, ...]) -> str:
+    """Describe who must approve a request that affects these channels, strictest first."""
+    needed = _approvals(covered[0])
+    if not names:
+        missing = "nobody may approve it now. Give another person the role approver on "
+        return f"{missing}{covered[0].channel}: {refusals.spell_grant(covered[0].channel)}"
+    if needed > len(names):
+        return f"{needed} people must approve it, but only {_join(names, 'and')} may"
+    if needed == len(names):
+        return f"{_join(names, 'and')} must approve it"
+    count = f"{needed} of " if needed > 1 else ""
+    return f"{count}{_join(names, 'and' if count else 'or')} must approve it"
+
+
+def _join(names: tuple[str, ...], word: str) -> str:
+    *most, last = names
+    return f"{', '.join(most)} {word} {last}" if most else last
 
 
 def _describe_unapproved(row: channel_rows.Channel, found: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 
 class DryRunFact(Struct, frozen=True):
@@ -19,6 +19,8 @@ class DryRunShown(Struct, frozen=True):
 
     facts: tuple[DryRunFact, ...]
     dry_run: bool = True
+    summary: tuple[str, ...] = ()  # what it would do, in sentences
+    request: str = ""  # who must approve it, if it would only make a request; empty: it would not
 
 
 class DryRunEnded(Exception):
@@ -27,3 +29,14 @@ class DryRunEnded(Exception):
     def __init__(self, result: DryRunShown) -> None:
         super().__init__(f"a dry run of {len(result.facts)} facts")
         self.result = result
+
+    def describe(self, *summary: str, request: str = "") -> DryRunEnded:
+        """Return this with more said of it: the sentences come first."""
+        found = self.result
+        return DryRunEnded(
+            structs.replace(
+                found,
+                summary=(*summary, *found.summary),
+                request=request or found.request,
+            )
+        )
