@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple, TypeVar
@@ -12,6 +13,7 @@ from tidegate.cli import exit_codes, live_view, output, paths, symbols, times
 from tidegate.cli.context import CommandContext
 
 SECONDS_DEFAULT = 3_600
+QUIET_SECONDS = 60.0  # without a change; then people are told how to find out why
 ENDS: Final = {
     "Terminal": exit_codes.ExitCode.DONE,
     "Reverted": exit_codes.ExitCode.ROLLED_BACK,
@@ -145,7 +147,7 @@ def wait_for_rollout(context: CommandContext, rollout_id: str, wait: WaitOption)
     try:
         found = live_view.follow(
             lambda: context.get(paths.at("rollouts", rollout_id)),
-            rollout_frame,
+            explain_quiet_frames(rollout_id),
             output=context.output,
             until=lambda found: found["state"] in ENDS,
             seconds=wait.seconds,
@@ -158,6 +160,27 @@ def wait_for_rollout(context: CommandContext, rollout_id: str, wait: WaitOption)
             f"tidegate rollout watch {rollout_id}",
         ) from None
     exit_by_outcome(rollout_id, found)
+
+
+def explain_quiet_frames(
+    rollout_id: str, clock: Callable[[], float] = time.monotonic
+) -> Callable[[Any], list[live_view.Line]]:
+    """Draw frames that name the command which explains the wait, once no host changes its state."""
+    seen: list[Any] = []
+    changed_at = clock()
+
+    def draw(found: Any) -> list[live_view.Line]:
+        nonlocal seen, changed_at
+        states = [wave.get("states") for wave in found.get("waves") or []]
+        if states != seen:
+            seen, changed_at = states, clock()
+        lines = rollout_frame(found)
+        if clock() - changed_at >= QUIET_SECONDS and found["state"] not in ENDS:
+            hint = f"  no host has changed for a minute; why: tidegate rollout explain {rollout_id}"
+            lines.append([(hint, "default")])
+        return lines
+
+    return draw
 
 
 def exit_by_outcome(rollout_id: str, found: Any) -> None:
