@@ -31,7 +31,9 @@ def freeze() -> None:
     help="Else: all.",
 )
 @click.option(
-    "--until", metavar="TIME", help="When it ends by itself: 2h, 18:00 or 2026-12-24T18:00:00Z."
+    "--until",
+    metavar="TIME",
+    help="When it ends by itself: 2h, 18:00 (UTC) or 2026-12-24T18:00:00Z.",
 )
 @cli_context.reason(required=True)
 @cli_context.with_context
@@ -42,7 +44,8 @@ def start(
     body = {"channels": list(channels), "until": times.api_start(until), "reason": reason}
     answer = context.client.write("POST", paths.at("freezes"), body)
     freeze_id = answer.json()["freeze_id"]
-    context.done(answer, f"frozen; end it with: tidegate freeze delete {freeze_id} --reason …")
+    end = f" until {output.when(body['until'])}" if body["until"] else ""
+    context.done(answer, f"frozen{end}; end it with: tidegate freeze delete {freeze_id} --reason …")
 
 
 @freeze.command("delete")

@@ -29,7 +29,7 @@ def join() -> None:
     "--until",
     metavar="TIME",
     required=True,
-    help="When it ends: 2h, 18:00 or 2026-12-24T18:00:00Z.",
+    help="When it ends: 2h, 18:00 (UTC) or 2026-12-24T18:00:00Z.",
 )
 @cli_context.with_context
 def create(

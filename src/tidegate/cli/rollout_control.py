@@ -119,7 +119,9 @@ def skip(context: cli_context.CommandContext, rollout: str, host: str, reason: s
 @cli_context.dry_run_option
 @click.argument("rollout", shell_complete=rollout_names.ROLLOUTS)
 @click.option("--gate", required=True, type=click.Choice(OVERRIDABLE), help="What it passes.")
-@click.option("--until", metavar="TIME", help="Only until then: 2h, 18:00 or 2026-12-24T18:00:00Z.")
+@click.option(
+    "--until", metavar="TIME", help="Only until then: 2h, 18:00 (UTC) or 2026-12-24T18:00:00Z."
+)
 @cli_context.reason(required=True)
 @cli_context.break_glass_option
 @cli_context.with_context
