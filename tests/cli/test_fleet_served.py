@@ -343,6 +343,22 @@ def test_holds_and_freezes(operator: Shell, tmp_path: Path) -> None:
     assert "env=dev" in channels.out
 
 
+def test_says_that_a_hold_changed_nothing(operator: Shell, tmp_path: Path) -> None:
+    make_channel(operator, tmp_path)
+    hold = ("channel", "hold", "web-stable", "--reason")
+
+    first = operator.run(*hold, "audit")
+    second = operator.run(*hold, "lunch")
+    freed = [operator.run("channel", "release", "web-stable", *WHY) for _ in range(2)]
+
+    assert "✔ channel web-stable is held; release it with: " in first.out
+    assert "✔" not in second.out + freed[1].out
+    assert second.out.startswith("– web-stable is held already by ")
+    assert second.out.endswith(": audit. Your hold was not added.\n")
+    assert "✔ the hold of web-stable is released" in freed[0].out
+    assert freed[1].out == "– web-stable is not held. Nothing was released.\n"
+
+
 def test_manages_hosts_and_budgets(served: Served, operator: Shell) -> None:
     enroll(served, "web-01", "web-02")
 

@@ -186,6 +186,18 @@ class CommandContext:
         document = answer if isinstance(answer, dict | list) else answer.json()
         print_done(self.output, document, line)
 
+    def done_or_not(self, answer: ServerResponse, line: str) -> None:
+        """Print a completed change, or the warnings that say that nothing was changed."""
+        warnings = answer.json().get("warnings") if self.is_for_people else None
+        if not warnings:
+            self.done(answer, line)
+            return
+        from tidegate.cli.output import NOTHING, say
+        from tidegate.cli.symbols import clean
+
+        for warning in warnings:
+            say(f"{NOTHING} {clean(warning)}")
+
     def warn(self, answer: ServerResponse | Any) -> None:
         """Print the warnings of a response to stderr."""
         from tidegate.cli.output import note

@@ -19,6 +19,7 @@ from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.runtime import CommandOutcome
+from tidegate.domain import times
 from tidegate.domain.access import callers, principals, roles, scopes, steps
 from tidegate.domain.channels import (
     default_policy,
@@ -48,6 +49,16 @@ class _EditAsked(msgspec.Struct, frozen=True):
     selector: str | None
     policy: channel_facts.ChannelPolicy | None
     version: int | None
+
+
+class HoldChange(msgspec.Struct, frozen=True):
+    """The log position of a hold or a release, and what to tell the caller if it changed nothing.
+
+    The words have the id of a user instead of the name.
+    """
+
+    position: Position
+    warnings: tuple[str, ...] = ()
 
 
 class _CallerIsStale(StaleVersion):
@@ -225,13 +236,19 @@ class ChannelOperations:
             if any(edge.channel == channel for edge in self._fleet.tally(row.rollout_id).row.edges)
         )
 
-    def hold(self, caller: callers.Caller, channel: str, reason: str) -> Position:
-        """Block promotions and orders on the channel until the hold is released."""
+    def hold(self, caller: callers.Caller, channel: str, reason: str) -> HoldChange:
+        """Block promotions and orders on the channel until the hold is released. A channel has one
+        hold: a second one is not added, and a warning says who set the first.
+        """
         caller.demand(steps.HOLD_CHANNEL, scopes.channel_scope(channel))
         command = slices.HoldChannel(channel=channel, operator=caller.id, reason=reason)
-        return self._position(channel, self._execute(slices.hold_channel, command, caller))
+        outcome = self._execute(slices.hold_channel, command, caller)
+        if outcome.position:
+            return HoldChange(outcome.position)
+        found = self._demand(channel)
+        return HoldChange(found.version, (_describe_hold(found.row),))
 
-    def unhold(self, caller: callers.Caller, channel: str, reason: str) -> Position:
+    def unhold(self, caller: callers.Caller, channel: str, reason: str) -> HoldChange:
         """Release the hold on a channel. On a protected channel this takes a second person, unless
         the caller set the hold.
         """
@@ -253,7 +270,10 @@ class ChannelOperations:
             lambda by: self._execute(item, command, by),
             lambda: self._execute.earlier(item, command, caller),
         )
-        return self._position(channel, outcome)
+        if outcome.position:
+            return HoldChange(outcome.position)
+        warning = f"{channel} is not held. Nothing was released."
+        return HoldChange(self._demand(channel).version, (warning,))
 
     def protect(
         self,
@@ -345,6 +365,11 @@ class ChannelOperations:
 
     def _position(self, channel: str, outcome: CommandOutcome) -> Position:
         return outcome.position or self._demand(channel).version
+
+
+def _describe_hold(row: channel_rows.Channel) -> str:
+    since = f"{row.held_by} since {times.describe_time(row.held_at)}: {row.held_reason}"
+    return f"{row.channel} is held already by {since}. Your hold was not added."
 
 
 def _package_scope(package: str) -> str:
