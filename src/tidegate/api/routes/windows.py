@@ -132,7 +132,8 @@ def check(
 ) -> routing.Response:
     """Show when a window would occur, without saving it."""
     spec = facts.WindowSpec(**structs.asdict(request.body))
-    return routing.Response(Occurrences(occurrences=windows.check(spec, request.query.count)))
+    found = windows.check(request.caller, spec, request.query.count)
+    return routing.Response(Occurrences(occurrences=found))
 
 
 def create(
@@ -234,7 +235,7 @@ ROUTES = (
         check,
         routing.requires_somewhere(roles.Verb.READ),
         Occurrences,
-        errors=(refusals.MalformedWindow,),
+        errors=(ChannelNotFound, refusals.MalformedWindow),
     ),
     routing.Route(
         "GET",
