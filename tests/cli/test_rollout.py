@@ -64,6 +64,27 @@ FRAMES = (
 )
 
 
+def test_an_empty_list_of_failures_mentions_rollouts_that_stopped(tmp_path: Path) -> None:
+    stopped = {**rollout("Failed", 0, wave("canary", 2)), "opened_at": "2026-05-01T02:00:00Z"}
+
+    def script(asked: RecordedRequest) -> ScriptedResponse:
+        items = [stopped] if "state=Failed" in asked.path else []
+        return ScriptedResponse(200, {"items": items})
+
+    with serve_script(script) as server:
+        shell = Shell(tmp_path / "home", server.url, "tg1_x_y")
+        failed = shell.run("rollout", "list", "--outcome", "aborted,failed")
+        data = shell.run("rollout", "list", "--outcome", "failed", "-o", "json")
+        replaced = shell.run("rollout", "list", "--outcome", "replaced")
+
+    assert failed.err == (
+        "no rollout matches --outcome aborted,failed\n"
+        "1 rollout is stopped and has not ended: tidegate rollout list --state stopped\n"
+    )
+    assert (data.err, data.json()) == ("", [])
+    assert replaced.err == "no rollout matches --outcome replaced\n"
+
+
 @pytest.mark.parametrize(
     ("end", "words", "exit_code"),
     [

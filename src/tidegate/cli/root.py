@@ -131,11 +131,26 @@ def run(commands: Mapping[str, lazy_groups.Lazy], args: Sequence[str] | None = N
         ended = exit_codes.CommandExit(
             code,
             f"{error.detail} [{error.code}]",
-            "tidegate doctor",
+            _remedy(error, given),
             problem=exit_codes.problem_of(type(error), code, error.detail, **error.facts),
         )
         return print_exit(ended, given)
     return result if isinstance(result, int) else exit_codes.ExitCode.DONE
+
+
+def _remedy(error: errors.TidegateError, args: Sequence[str]) -> str:
+    """The command to try after an error of this process. The doctor reads the settings, too, so it
+    is no help if they are invalid.
+    """
+    if error.code != "invalid_setting":
+        return "tidegate doctor"
+    words = ["tidegate"]
+    for word in args:
+        if word.startswith("-"):
+            break
+        words.append(word)
+    flags = "--data DIR" if error.facts.get("setting") == "data" else "--help"
+    return " ".join((*words, flags))
 
 
 def print_exit(stop: exit_codes.CommandExit, args: Sequence[str] = ()) -> int:
