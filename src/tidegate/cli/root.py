@@ -195,7 +195,12 @@ def _usage(error: click.UsageError, args: Sequence[str]) -> exit_codes.CommandEx
     next_command = f"{path} --help"
     if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Option):
         next_command = _type_with_missing(error, args)
-    return exit_codes.CommandExit(exit_codes.ExitCode.USAGE, error.format_message(), next_command)
+    detail = error.format_message()
+    if isinstance(error, click.BadParameter):
+        from tidegate.cli.suggestions import suggest_value
+
+        detail += suggest_value(detail)
+    return exit_codes.CommandExit(exit_codes.ExitCode.USAGE, detail, next_command)
 
 
 def _type_with_missing(error: click.MissingParameter, args: Sequence[str]) -> str:
