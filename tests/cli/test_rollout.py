@@ -64,6 +64,17 @@ FRAMES = (
 )
 
 
+def test_prints_that_a_skip_changed_nothing(tmp_path: Path) -> None:
+    def script(asked: RecordedRequest) -> ScriptedResponse:
+        return ScriptedResponse(200, rollout("Active", 0, wave("a", 1), warnings=["It was so."]))
+
+    with serve_script(script) as server:
+        shell = Shell(tmp_path / "home", server.url, "tg1_x_y")
+        ran = shell.run("rollout", "skip", ROLLOUT, "web-01", "--reason", "x")
+
+    assert (ran.code, ran.out) == (0, "– It was so.\n")
+
+
 def test_an_empty_list_of_failures_mentions_rollouts_that_stopped(tmp_path: Path) -> None:
     stopped = {**rollout("Failed", 0, wave("canary", 2)), "opened_at": "2026-05-01T02:00:00Z"}
 

@@ -112,7 +112,9 @@ def clear(
 def skip(context: cli_context.CommandContext, rollout: str, host: str, reason: str) -> None:
     """Continue without HOST. It gets the release later, when the rollout has succeeded."""
     body = {"host_id": host, "reason": reason}
-    _send_command(context, rollout, "skip", body, f"continues without {host}")
+    rollout_id = rollout_names.id_of(context, rollout)
+    answer = context.client.write("POST", paths.at("rollouts", rollout_id, "skip"), body)
+    context.done_or_not(answer, f"{rollout_id} continues without {host}")
 
 
 @click.command("override", cls=cli_context.VerbCommand)

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, structs
 
 from tidegate.api.feed.tail import Tail
 from tidegate.clock import Clock
-from tidegate.control.operations import channels, promotion, protection
+from tidegate.control.operations import execute, promotion, protection
 from tidegate.control.operations.accounts import Accounts
 from tidegate.dashboard import components, html
 from tidegate.dashboard.view_models import form_screens
@@ -62,6 +62,7 @@ DONE: Final = {
     "cleared": "The rollout was cleared.",
     "overridden": "The rollout passes the gate.",
     "skipped": "The rollout continues without the host.",
+    "skipped already": "The host was skipped already, and nothing was changed.",
     "continued": "The next wave goes as soon as the one before it is done.",
     "wave-skipped": "The rollout continues without the wave.",
     "all-promoted": "Every wave gets its orders now.",
@@ -87,7 +88,7 @@ LOST: Final = {
     503: ("clock", "Not at this moment"),
 }
 
-Change = TypeVar("Change", promotion.ChannelPromotion, channels.HoldChange)
+Change = TypeVar("Change", promotion.ChannelPromotion, execute.VerbResult)
 Text = Annotated[str, Meta(max_length=512)]
 Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
 OptionalReason = Annotated[str, Meta(max_length=1_024)]

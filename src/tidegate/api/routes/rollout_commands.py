@@ -224,8 +224,11 @@ def skip(
 ) -> routing.Response:
     """Continue without a host that has not started its order."""
     body = request.body
-    position = rollouts.skip(request.caller, request.path.rollout_id, body.host_id, body.reason)
-    return _show(request, reads, fleet_reader, people, position)
+    done = rollouts.skip(request.caller, request.path.rollout_id, body.host_id, body.reason)
+    response = _show(request, reads, fleet_reader, people, done.position)
+    if done.warnings:
+        response.body = structs.replace(response.body, warnings=done.warnings)
+    return response
 
 
 def override(

@@ -13,7 +13,7 @@ import msgspec
 
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
-from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.execute import Execute, VerbResult
 from tidegate.control.operations.ids import make_id
 from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.queries.log_reader import LogReader
@@ -49,16 +49,6 @@ class _EditAsked(msgspec.Struct, frozen=True):
     selector: str | None
     policy: channel_facts.ChannelPolicy | None
     version: int | None
-
-
-class HoldChange(msgspec.Struct, frozen=True):
-    """The log position of a hold or a release, and what to tell the caller if it changed nothing.
-
-    The words have the id of a user instead of the name.
-    """
-
-    position: Position
-    warnings: tuple[str, ...] = ()
 
 
 class _CallerIsStale(StaleVersion):
@@ -236,7 +226,7 @@ class ChannelOperations:
             if any(edge.channel == channel for edge in self._fleet.tally(row.rollout_id).row.edges)
         )
 
-    def hold(self, caller: callers.Caller, channel: str, reason: str) -> HoldChange:
+    def hold(self, caller: callers.Caller, channel: str, reason: str) -> VerbResult:
         """Block promotions and orders on the channel until the hold is released. A channel has one
         hold: a second one is not added, and a warning says who set the first.
         """
@@ -244,11 +234,11 @@ class ChannelOperations:
         command = slices.HoldChannel(channel=channel, operator=caller.id, reason=reason)
         outcome = self._execute(slices.hold_channel, command, caller)
         if outcome.position:
-            return HoldChange(outcome.position)
+            return VerbResult(outcome.position)
         found = self._demand(channel)
-        return HoldChange(found.version, (_describe_hold(found.row),))
+        return VerbResult(found.version, (_describe_hold(found.row),))
 
-    def unhold(self, caller: callers.Caller, channel: str, reason: str) -> HoldChange:
+    def unhold(self, caller: callers.Caller, channel: str, reason: str) -> VerbResult:
         """Release the hold on a channel. On a protected channel this takes a second person, unless
         the caller set the hold.
         """
@@ -271,9 +261,9 @@ class ChannelOperations:
             lambda: self._execute.earlier(item, command, caller),
         )
         if outcome.position:
-            return HoldChange(outcome.position)
+            return VerbResult(outcome.position)
         warning = f"{channel} is not held. Nothing was released."
-        return HoldChange(self._demand(channel).version, (warning,))
+        return VerbResult(self._demand(channel).version, (warning,))
 
     def protect(
         self,

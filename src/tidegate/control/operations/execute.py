@@ -14,6 +14,16 @@ from tidegate.domain.access import callers, dry_runs
 from tidegate.kernel import model, slices
 
 
+class VerbResult(Struct, frozen=True):
+    """The log position of a verb, and what to tell the caller if it changed nothing.
+
+    The words have the id of a user instead of the name.
+    """
+
+    position: model.Position
+    warnings: tuple[str, ...] = ()
+
+
 class Execute:
     """Executes commands for callers."""
 

@@ -8,7 +8,8 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from tidegate.control.operations.channels import ChannelOperations, HoldChange
+from tidegate.control.operations.channels import ChannelOperations
+from tidegate.control.operations.execute import VerbResult
 from tidegate.control.operations.promotion import ChannelPromotion, PromotionOperations
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.dashboard import forms, layout as dashboard_layout
@@ -154,7 +155,7 @@ def _hold_done(
     request: Asked,
     pages: ChannelPages,
     layout: dashboard_layout.Layout,
-    do: Callable[[], HoldChange],
+    do: Callable[[], VerbResult],
     done: str,
     unchanged: str,
 ) -> routing.Response:
