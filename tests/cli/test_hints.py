@@ -53,6 +53,14 @@ def exists(command: str) -> bool:
     return first in MAINS | ROOTS or first in COMMANDS or two in COMMANDS
 
 
+def test_lists_releases_if_there_is_no_such_release() -> None:
+    body = {"code": "not_found", "detail": "there is no release web.7", "release_id": "web.7"}
+    with click.Context(COMMANDS["channel promote"], info_name="promote"):
+        ended = problem(404, json.dumps(body).encode(), {})
+
+    assert ended.tries == ("tidegate rev list --lifecycle Published",)
+
+
 NOUNS = sorted(LOOKS)
 ALARM = "rollout.halted"
 

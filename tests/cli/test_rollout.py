@@ -75,6 +75,16 @@ def test_prints_that_a_skip_changed_nothing(tmp_path: Path) -> None:
     assert (ran.code, ran.out) == (0, "– It was so.\n")
 
 
+def test_a_dry_run_of_a_retry_needs_no_reason(tmp_path: Path) -> None:
+    with serve_script(lambda _: ScriptedResponse(200, {"facts": []})) as server:
+        shell = Shell(tmp_path / "home", server.url, "tg1_x_y")
+        dry = shell.run("rollout", "retry", ROLLOUT, "--dry-run")
+        real = shell.run("rollout", "retry", ROLLOUT)
+
+    assert (dry.code, "nothing was changed" in dry.out) == (0, True), dry
+    assert (real.code, "Missing option '--reason'" in real.err) == (2, True), real
+
+
 def test_an_empty_list_of_failures_mentions_rollouts_that_stopped(tmp_path: Path) -> None:
     stopped = {**rollout("Failed", 0, wave("canary", 2)), "opened_at": "2026-05-01T02:00:00Z"}
 

@@ -328,6 +328,7 @@ def dry_run_option(verb: F) -> F:
     return click.option(
         "--dry-run",
         is_flag=True,
+        is_eager=True,
         expose_value=False,
         callback=_save_flag,
         help="Decide it, show what it would record, and change nothing.",
@@ -367,7 +368,8 @@ def watch_option(verb: F) -> F:
 class ReasonOption(click.Option):
     """A required option that is optional with a certain flag, because nothing is written then.
 
-    The flag must be eager, so that click reads it first.
+    The flag must be eager, so that click reads it first. It is an option of the command, or one
+    that the context keeps.
     """
 
     def __init__(self, *args: Any, unless: str = "", **rest: Any) -> None:
@@ -378,7 +380,8 @@ class ReasonOption(click.Option):
         try:
             return super().process_value(ctx, value)
         except click.MissingParameter:
-            if self.unless and ctx.params.get(self.unless):
+            kept = ctx.ensure_object(CommandContext)
+            if self.unless and (ctx.params.get(self.unless) or getattr(kept, self.unless, False)):
                 return None
             raise
 

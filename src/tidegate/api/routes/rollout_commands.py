@@ -129,10 +129,7 @@ def dry_plan(
         raise channel_refusals.ChannelNotFound(body.channel)
     demand_package(channel.row, body.release_id)
     if known is None:
-        raise NotFound(
-            f"there is no release {body.release_id}; publish a revision first",
-            release_id=body.release_id,
-        )
+        raise NotFound(f"there is no release {body.release_id}", release_id=body.release_id)
     now = clock()
     check_start(body.start_at, now)
     made = promotions.plan(body.channel).plan
