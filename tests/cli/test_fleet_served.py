@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -358,6 +360,26 @@ def test_says_that_a_hold_changed_nothing(operator: Shell, tmp_path: Path) -> No
     assert second.out.endswith(": audit. Your hold was not added.\n")
     assert "✔ the hold of web-stable is released" in freed[0].out
     assert freed[1].out == "– web-stable is not held. Nothing was released.\n"
+
+
+def test_shows_whether_a_window_is_open_now(operator: Shell) -> None:
+    begun = f"{datetime.now(UTC) - timedelta(hours=1):%Y-%m-%dT%H:%M}"
+    always = ("--for", "2h", *WHY)
+    for name, more in {
+        "days": ("--start", begun),
+        "audit": ("--start", begun, "--kind", "deny"),
+        "nights": ("--start", "2020-01-01T02:00"),
+        "sites": ("--start", begun, "--zone", "label:tz", "--zone-default", "UTC"),
+    }.items():
+        assert operator.run("window", "create", name, *more, *always).code == 0
+
+    head, *lines = operator.run("window", "list").out.splitlines()
+    shown = operator.run("window", "show", "audit")
+
+    assert head.split()[:3] == ["WINDOW", "KIND", "NOW"]
+    now = {line.split()[0]: re.split(r"  +", line)[2] for line in lines}
+    assert now == {"audit": "denies", "days": "open", "nights": "closed", "sites": "by host"}
+    assert re.search(r"^ *now +denies$", shown.out, re.MULTILINE), shown.out
 
 
 def test_manages_hosts_and_budgets(served: Served, operator: Shell) -> None:

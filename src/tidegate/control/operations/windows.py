@@ -212,6 +212,14 @@ class WindowOperations:
 
     # ── looking ahead ──
 
+    def lasts_now(self, window: facts.WindowSpec) -> bool | None:
+        """Whether an occurrence of the window lasts now; None: hosts have zones of their own."""
+        if window.zone.startswith(facts.LABEL):
+            return None
+        now = self._clock()
+        found = evaluation.next_occurrences(window, window.zone, now, 1)
+        return any(start <= now for start, _ in found)
+
     def list_next(
         self, window_id: str, count: int, host_id: str | None = None
     ) -> tuple[Occurrence, ...]:
