@@ -152,6 +152,11 @@ def load(
 
 def check_settings(found: Mapping[str, Any]) -> Settings:
     """Convert and check settings that were read. Raises: InvalidSetting."""
+    if "data" not in found:
+        raise InvalidSetting(
+            f"settings lack data, the data directory: say --data DIR, or set {PREFIX}DATA",
+            setting="data",
+        )
     try:
         settings = decoders.convert(dict(found), Settings)
     except msgspec.ValidationError as error:

@@ -229,6 +229,20 @@ def test_refuses_invalid_promotions(fleet: ServedFleet) -> None:
         "member": (400, "invalid_request"),
         "held": (422, "channel_held"),
     }
+    assert codes["no release"].json()["detail"] == "there is no release web.9"
+    under_way = "web.1 is being rolled out on web-stable already: web-stable@web.1"
+    assert codes["twice"].json()["detail"] == under_way
+
+
+def test_refuses_a_release_that_succeeded_already(fleet: ServedFleet) -> None:
+    fleet.create()
+    fleet.promote()
+    fleet.succeed()
+
+    again = fleet.promote().json()
+
+    assert again["code"] == "already_promoted"
+    assert again["detail"] == "web.1 succeeded on web-stable already: web-stable@web.1"
 
 
 def test_rolls_a_channel_back_to_a_release_that_succeeded(fleet: ServedFleet) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.api.accounts import signed_in
 from tests.api.served_fleet import CHANNEL
 from tests.operations.notified_fleet import NotifiedFleet, notify_fleet
-from tests.operations.test_notice_queues import always, holds
+from tests.operations.test_notice_queues import always, holds, more_holds
 from tidegate.control.operations.accounts import PersonNames
 from tidegate.domain.access.callers import Caller
 from tidegate.domain.access.principals import Principal
@@ -154,6 +154,8 @@ def test_shows_waiting_and_dead_messages(notified: NotifiedFleet) -> None:
 
 def test_lists_only_subscriptions_that_the_caller_may_read(notified: NotifiedFleet) -> None:
     notified.fleet.create()
+    other = {"channel": "other", "package": "default/web", "selector": "app=other"}
+    assert notified.fleet.manager.post("/v1/channels", json=other).status_code == 201
     created(notified, "all")
     created(notified, "mine", scopes=[f"channel:{CHANNEL}", "channel:other"])
     created(notified, "theirs", scopes=["channel:other"])
@@ -164,6 +166,19 @@ def test_lists_only_subscriptions_that_the_caller_may_read(notified: NotifiedFle
     assert [item["name"] for item in listed] == ["mine"]
     assert reader.get("/v1/subscriptions/mine").status_code == 200
     assert reader.get("/v1/subscriptions/theirs").json()["code"] == "missing_permission"
+
+
+def test_keeps_the_scope_of_a_channel_that_was_deleted(notified: NotifiedFleet) -> None:
+    notified.fleet.create()
+    created(notified, scopes=[f"channel:{CHANNEL}"])
+    body = {"reason": "it moved"}
+    gone = notified.fleet.manager.post(f"/v1/channels/{CHANNEL}/delete", json=body)
+    change = {"min_severity": "critical", "scopes": ["*", f"channel:{CHANNEL}"]}
+    edited = notified.fleet.operator.patch("/v1/subscriptions/ops", json=change)
+    refused = created(notified, "late", scopes=[f"channel:{CHANNEL}"])
+
+    assert (gone.status_code, edited.status_code) == (200, 200), edited.text
+    assert (refused.status_code, refused.json()["code"]) == (404, "channel_not_found")
 
 
 def test_a_test_message_returns_the_receivers_response(notified: NotifiedFleet) -> None:
@@ -177,9 +192,10 @@ def test_a_test_message_returns_the_receivers_response(notified: NotifiedFleet) 
 
 
 def test_the_settings_page_shows_whether_messages_arrive(notified: NotifiedFleet) -> None:
+    notified.fleet.create()
     created(notified, events=["channel.held"], scopes=[f"channel:{CHANNEL}"])
     notified.receiver.answer = always(503)
-    holds(notified, 1)
+    more_holds(notified, 1)
     notified.run_round()
 
     called = PersonNames("ann", "Ann")

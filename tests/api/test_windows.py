@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -42,6 +43,26 @@ def test_creates_lists_shows_and_deletes(served: ServedFleet) -> None:
     assert shown.headers["etag"].startswith(f'"{shown.json()["version"]}-')
     assert gone.status_code == 200
     assert client.get("/v1/windows/nightly").status_code == 404
+
+
+def test_shows_whether_a_window_lasts_now(served: ServedFleet) -> None:
+    client = served.operator
+    now = served.clock()
+    begun = f"{now - timedelta(hours=1):%Y-%m-%dT%H:%M}"
+    later = f"{now + timedelta(hours=1):%Y-%m-%dT%H:%M}"
+    spec = {**NIGHTLY, "rule": "", "zone": "UTC"}
+    own = {"zone": "label:tz", "zone_default": "UTC"}
+    for name, more in {"a": {"start": begun}, "b": {"start": later}, "c": own}.items():
+        assert client.post("/v1/windows", json=spec | {"window_id": name} | more).is_success
+
+    listed = client.get("/v1/windows").json()["items"]
+    shown = [client.get(f"/v1/windows/{name}").json() for name in "abc"]
+    served.clock.now += timedelta(hours=1)
+    late = client.get("/v1/windows/a").json()
+
+    assert [item.get("lasts_now") for item in listed] == [True, False, None]
+    assert [item.get("lasts_now") for item in shown] == [True, False, None]
+    assert late["lasts_now"] is False, "its end is exclusive"
 
 
 def test_forecasts_in_local_time_and_in_utc(served: ServedFleet) -> None:

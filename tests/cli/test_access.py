@@ -230,4 +230,5 @@ def test_names_who_can_grant_a_missing_permission(seat: Seat, role: Role) -> Non
     refused = shell.run("repo", "create", "mine")
 
     assert refused.code == 5
-    assert "try: tidegate user grant LOGIN security-admin" in refused.err
+    grant = "A security-admin can grant it to you: tidegate user grant LOGIN security-admin"
+    assert grant in refused.err

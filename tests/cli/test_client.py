@@ -120,11 +120,17 @@ def test_shows_both_versions_of_a_conflict(tmp_path: Path) -> None:
     assert "you saw version 3, it is at 9" in refused.err
 
 
-def test_names_the_command_to_start_if_no_server_answers(tmp_path: Path) -> None:
-    away = shell(tmp_path, f"http://127.0.0.1:{free_port()}").run("whoami")
+def test_asks_to_check_the_url_if_no_server_answers(tmp_path: Path) -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    away = shell(tmp_path, url).run("whoami")
 
-    assert away.code == 6
-    assert "try: tidegate serve" in away.err
+    line, *more = away.err.splitlines()
+    assert (away.code, line.startswith(f"✘ no answer from {url}: ")) == (6, True)
+    assert more == [
+        "  Check the URL, and that the server runs. Another URL: --url or TIDEGATE_URL.",
+        "  A new server on this machine starts with: tidegate serve --data DIR",
+        "  try: tidegate login --url …",
+    ]
 
 
 def test_detects_a_server_that_is_not_tidegate(tmp_path: Path) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -226,6 +228,7 @@ def test_an_unknown_name_suggests_the_list_command(operator: Shell, tmp_path: Pa
 
 def test_refuses_or_warns_of_a_channel_that_does_not_exist(operator: Shell, tmp_path: Path) -> None:
     make_channel(operator, tmp_path)
+    window = ("window", "create", "nights", "--start", "2026-11-17T02:00", "--for", "2h")
 
     lists = [operator.run(noun, "list", "--channel", "web-stabel") for noun in LISTS]
     empty = [operator.run(noun, "list", "--channel", "web-stable") for noun in LISTS]
@@ -233,15 +236,15 @@ def test_refuses_or_warns_of_a_channel_that_does_not_exist(operator: Shell, tmp_
         *("notify", "create", "ops", "--kind", "slack", "--to", "https://93.184.215.14/hook"),
         *("--scope", "channel:web-stabel", "--scope", "channel:web-stable"),
     )
+    checked = operator.run(*window, "--channel", "web-stabel", "--check")
     made = operator.run("user", "create", "cem", "--name", "Cem", "--role", "viewer@channel:qqq")
     granted = operator.run("user", "grant", "cem", "approver@channel:web-stabel")
 
-    for ran in lists:
+    for ran in (*lists, told, checked):
         assert ran.code == 4, ran
         assert "there is no channel web-stabel: did you mean web-stable? [" in ran.err
     assert [ran.code for ran in empty] == [0, 0]
     slip = "warning: there is no channel web-stabel; did you mean web-stable?"
-    assert (told.err.count("warning: "), slip in told.err) == (1, True), told
     assert (granted.code, slip in granted.err) == (0, True), granted
     assert (made.code, "warning: there is no channel qqq\n" in made.err) == (0, True), made
 
@@ -341,6 +344,42 @@ def test_holds_and_freezes(operator: Shell, tmp_path: Path) -> None:
     assert (refused.code, "try: tidegate channel release web-stable" in refused.err) == (1, True)
     assert frozen["freeze_id"] in listed.out
     assert "env=dev" in channels.out
+
+
+def test_says_that_a_hold_changed_nothing(operator: Shell, tmp_path: Path) -> None:
+    make_channel(operator, tmp_path)
+    hold = ("channel", "hold", "web-stable", "--reason")
+
+    first = operator.run(*hold, "audit")
+    second = operator.run(*hold, "lunch")
+    freed = [operator.run("channel", "release", "web-stable", *WHY) for _ in range(2)]
+
+    assert "✔ channel web-stable is held; release it with: " in first.out
+    assert "✔" not in second.out + freed[1].out
+    assert second.out.startswith("– web-stable is held already by ")
+    assert second.out.endswith(": audit. Your hold was not added.\n")
+    assert "✔ the hold of web-stable is released" in freed[0].out
+    assert freed[1].out == "– web-stable is not held. Nothing was released.\n"
+
+
+def test_shows_whether_a_window_is_open_now(operator: Shell) -> None:
+    begun = f"{datetime.now(UTC) - timedelta(hours=1):%Y-%m-%dT%H:%M}"
+    always = ("--for", "2h", *WHY)
+    for name, more in {
+        "days": ("--start", begun),
+        "audit": ("--start", begun, "--kind", "deny"),
+        "nights": ("--start", "2020-01-01T02:00"),
+        "sites": ("--start", begun, "--zone", "label:tz", "--zone-default", "UTC"),
+    }.items():
+        assert operator.run("window", "create", name, *more, *always).code == 0
+
+    head, *lines = operator.run("window", "list").out.splitlines()
+    shown = operator.run("window", "show", "audit")
+
+    assert head.split()[:3] == ["WINDOW", "KIND", "NOW"]
+    now = {line.split()[0]: re.split(r"  +", line)[2] for line in lines}
+    assert now == {"audit": "denies", "days": "open", "nights": "closed", "sites": "by host"}
+    assert re.search(r"^ *now +denies$", shown.out, re.MULTILINE), shown.out
 
 
 def test_manages_hosts_and_budgets(served: Served, operator: Shell) -> None:

@@ -18,6 +18,7 @@ from tidegate.cli.context import NounGroup
 from tidegate.cli.exit_codes import CommandExit, ExitCode, exit_code_of_status
 from tidegate.cli.hints import LISTS, LOOKS, NEXT, next_commands, problem
 from tidegate.cli.reference import ENDINGS
+from tidegate.cli.root import run
 from tidegate.dashboard.html import HERE
 from tidegate.domain.access.principals import Principal, demand_permission
 from tidegate.domain.access.refusals import MissingPermission
@@ -52,7 +53,16 @@ def exists(command: str) -> bool:
     return first in MAINS | ROOTS or first in COMMANDS or two in COMMANDS
 
 
+def test_lists_releases_if_there_is_no_such_release() -> None:
+    body = {"code": "not_found", "detail": "there is no release web.7", "release_id": "web.7"}
+    with click.Context(COMMANDS["channel promote"], info_name="promote"):
+        ended = problem(404, json.dumps(body).encode(), {})
+
+    assert ended.tries == ("tidegate rev list --lifecycle Published",)
+
+
 NOUNS = sorted(LOOKS)
+ALARM = "rollout.halted"
 
 
 @pytest.mark.parametrize("noun", NOUNS)
@@ -121,8 +131,56 @@ def test_names_who_can_grant_a_missing_permission() -> None:
 
     ended = _ended("rollout", "pause", refused.value)
 
-    assert "A security-admin can grant it." in ended.detail
-    assert ended.tries == ("tidegate user grant LOGIN fleet-operator@channel:prod",)
+    grant = "tidegate user grant LOGIN fleet-operator@channel:prod"
+    assert ended.more == (f"A security-admin can grant it to you: {grant}",)
+    assert ended.tries == ("tidegate whoami",), "it is not the caller who can grant it"
+
+
+def test_a_missing_permission_on_any_scope_is_granted_on_the_channel_of_the_command() -> None:
+    body = {"code": "missing_permission", "detail": "no", "role": "approver", "scope": "any"}
+    command = COMMANDS["rollout pause"]
+    with click.Context(command, info_name="pause") as ctx:
+        ctx.params["rollout"] = "prod@web.1"
+        ended = problem(403, json.dumps(body).encode(), {})
+
+    assert ended.more[0].endswith("tidegate user grant LOGIN approver@channel:prod")
+
+
+@pytest.mark.parametrize(
+    ("typed", "says", "meant"),
+    [
+        ("rollout override prod --gate channel-edges --reason x", "'start-at'", "edges"),
+        ("rollout list --state stoped", "'stopped'", "stopped"),
+        ("notify create ops --kind slak", "'mail'", "slack"),
+        ("channel promote prod web.1 --override holds", "'hold'", "hold"),
+        ("rollout override prod --gate xyz --reason x", "'freshness'", ""),
+    ],
+)
+def test_suggests_the_value_that_was_meant(
+    typed: str, says: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run({}, typed.split()) == ExitCode.USAGE
+
+    told = capsys.readouterr().err.splitlines()[0]
+    assert says in told
+    assert told.partition(" Did you mean ")[2] == (f"{meant}?" if meant else "")
+
+
+@pytest.mark.parametrize(
+    ("detail", "meant"),
+    [
+        ("is one of viewer, author, approver; found 'aprover'", "approver"),
+        ("outcome is 'rolledback'; allowed are failed, rolled_back", "rolled_back"),
+        ("There is no event 'rollout.halt'. Events are: channel.held, rollout.halted.", ALARM),
+    ],
+)
+def test_suggests_the_value_that_a_server_would_take(detail: str, meant: str) -> None:
+    fault = {"field": "body.x", "detail": detail}
+    single = problem(400, json.dumps({"code": "invalid_input", "detail": detail}).encode(), {})
+    listed = problem(400, json.dumps({"code": "malformed", "errors": [fault]}).encode(), {})
+
+    assert single.detail.endswith(f" Did you mean {meant}? [invalid_input]")
+    assert listed.more == (f"x {detail} Did you mean {meant}?",)
 
 
 def test_names_the_setting_that_allows_a_private_receiver() -> None:

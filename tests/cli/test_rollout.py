@@ -64,6 +64,48 @@ FRAMES = (
 )
 
 
+def test_prints_that_a_skip_changed_nothing(tmp_path: Path) -> None:
+    def script(asked: RecordedRequest) -> ScriptedResponse:
+        return ScriptedResponse(200, rollout("Active", 0, wave("a", 1), warnings=["It was so."]))
+
+    with serve_script(script) as server:
+        shell = Shell(tmp_path / "home", server.url, "tg1_x_y")
+        ran = shell.run("rollout", "skip", ROLLOUT, "web-01", "--reason", "x")
+
+    assert (ran.code, ran.out) == (0, "– It was so.\n")
+
+
+def test_a_dry_run_of_a_retry_needs_no_reason(tmp_path: Path) -> None:
+    with serve_script(lambda _: ScriptedResponse(200, {"facts": []})) as server:
+        shell = Shell(tmp_path / "home", server.url, "tg1_x_y")
+        dry = shell.run("rollout", "retry", ROLLOUT, "--dry-run")
+        real = shell.run("rollout", "retry", ROLLOUT)
+
+    assert (dry.code, "nothing was changed" in dry.out) == (0, True), dry
+    assert (real.code, "Missing option '--reason'" in real.err) == (2, True), real
+
+
+def test_an_empty_list_of_failures_mentions_rollouts_that_stopped(tmp_path: Path) -> None:
+    stopped = {**rollout("Failed", 0, wave("canary", 2)), "opened_at": "2026-05-01T02:00:00Z"}
+
+    def script(asked: RecordedRequest) -> ScriptedResponse:
+        items = [stopped] if "state=Failed" in asked.path else []
+        return ScriptedResponse(200, {"items": items})
+
+    with serve_script(script) as server:
+        shell = Shell(tmp_path / "home", server.url, "tg1_x_y")
+        failed = shell.run("rollout", "list", "--outcome", "aborted,failed")
+        data = shell.run("rollout", "list", "--outcome", "failed", "-o", "json")
+        replaced = shell.run("rollout", "list", "--outcome", "replaced")
+
+    assert failed.err == (
+        "no rollout matches --outcome aborted,failed\n"
+        "1 rollout is stopped and has not ended: tidegate rollout list --state stopped\n"
+    )
+    assert (data.err, data.json()) == ("", [])
+    assert replaced.err == "no rollout matches --outcome replaced\n"
+
+
 @pytest.mark.parametrize(
     ("end", "words", "exit_code"),
     [

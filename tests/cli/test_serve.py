@@ -24,6 +24,26 @@ def test_reports_that_its_port_is_taken(tmp_path: Path) -> None:
     assert "Traceback" not in ran.err
 
 
+def test_names_the_ways_to_give_a_data_directory(tmp_path: Path) -> None:
+    shell = Shell(tmp_path / "home")
+    for words in ("serve", "doctor", "views rebuild", "worker --port 0"):
+        ran = shell.run(*words.split())
+
+        told, hint = ran.err.splitlines()
+        assert ran.code == 2
+        assert told == (
+            "✘ settings lack data, the data directory: say --data DIR, or set TIDEGATE_DATA "
+            "[invalid_setting]"
+        )
+        assert hint == f"  try: tidegate {words.partition(' --')[0]} --data DIR"
+
+
+def test_an_invalid_setting_does_not_suggest_a_command_that_reads_it(tmp_path: Path) -> None:
+    ran = Shell(tmp_path / "home").run("doctor", "--data", str(tmp_path), "--port", "x")
+
+    assert (ran.code, ran.err.splitlines()[-1]) == (2, "  try: tidegate doctor --help"), ran.err
+
+
 def test_an_agent_does_not_suggest_the_doctor_of_the_server(tmp_path: Path) -> None:
     shell = Shell(tmp_path / "home")
     settings = tmp_path / "agent.toml"

@@ -105,6 +105,33 @@ def test_does_the_same_through_each_door(
     check(case, tmp_path, shared)
 
 
+def test_a_second_hold_names_the_first_through_each_door(tmp_path: Path) -> None:
+    with serve(tmp_path / "data") as fleet:
+        hold(fleet)
+        body = {"reason": "looking at web-02"}
+        paths = (f"{PAGE}/hold", f"{PAGE}/unhold")
+
+        second = fleet.operator.post(f"/v1{PAGE}/hold", json=body)
+        posted = fleet.operator.post(paths[0], data=body, follow_redirects=False)
+        shown = fleet.operator.get(posted.headers["location"]).text
+        released = [fleet.operator.post(f"/v1{paths[1]}", json=body) for _ in range(2)]
+        posted = fleet.operator.post(paths[1], data=body, follow_redirects=False)
+        free = fleet.operator.get(posted.headers["location"]).text
+        again = fleet.operator.post(f"/v1{paths[0]}", json=body)
+
+        [words] = second.json()["warnings"]
+        assert second.status_code == 200
+        assert words.startswith(f"{CHANNEL} is held already by ")
+        assert words.endswith(" UTC: lunch. Your hold was not added.")
+        assert "The channel was held already, and your hold was not added." in shown
+        assert [done.json().get("warnings") for done in released] == [
+            None,
+            [f"{CHANNEL} is not held. Nothing was released."],
+        ]
+        assert "The channel was not held, and nothing was released." in free
+        assert "warnings" not in again.json()
+
+
 def test_reports_a_busy_fleet_and_creates_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

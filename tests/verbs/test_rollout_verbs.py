@@ -303,3 +303,18 @@ def test_a_form_that_is_sent_twice_takes_effect_once(tmp_path: Path) -> None:
             if event.type == "RolloutPaused"
         ]
         assert len(paused) == 1
+
+
+def test_says_that_a_host_was_skipped_already(tmp_path: Path) -> None:
+    with serve(tmp_path / "data") as fleet:
+        fleet.sail()
+        body = {"reason": WHY, "host_id": "web-01"}
+
+        first, second = (fleet.operator.post(f"/v1{PAGE}/skip", json=body) for _ in range(2))
+        posted = fleet.operator.post(f"{PAGE}/skip", data=body, follow_redirects=False)
+        shown = fleet.operator.get(posted.headers["location"]).text
+
+        assert (first.status_code, "warnings" in first.json()) == (200, False)
+        told = f"web-01 was skipped in {ROLLOUT} already. Nothing was changed."
+        assert second.json()["warnings"] == [told]
+        assert "The host was skipped already, and nothing was changed." in shown

@@ -53,6 +53,7 @@ def _create(scope: str, url: str = URL) -> Verb:
     )
 
 
+UNKNOWN = _create("channel:web-stabel")
 PRIVATE = _create("*", "http://127.0.0.1:9/hook")
 CREATE, CREATE_OF_CHANNEL = _create("*"), _create(f"channel:{CHANNEL}")
 
@@ -71,6 +72,12 @@ def _form(verb: str, **fields: str) -> Form:
     return Form(f"/notifications/{verb}", {"name": NAME, **fields})
 
 
+EDIT_TO_UNKNOWN = Verb(
+    steps.EDIT_SUBSCRIPTION,
+    ApiCall("PATCH", f"/v1/subscriptions/{NAME}", {"scopes": ["channel:web-stabel"]}),
+    ("notify", "edit", NAME, "--scope", "channel:web-stabel"),
+    Form(f"/subscriptions/{NAME}/edit", {"scopes": "channel:web-stabel"}),
+)
 EDIT, EDIT_OF_CHANNEL = _edit("*"), _edit(f"channel:{CHANNEL}")
 DELETE = Verb(
     steps.DELETE_SUBSCRIPTION,
@@ -102,10 +109,12 @@ CASES = (
     VerbCase(CREATE, "with a role on one channel", OF_CHANNEL, create, "missing_permission"),
     VerbCase(CREATE, "as a viewer", VIEWER, create, "missing_permission"),
     VerbCase(PRIVATE, "at a private address", OPERATOR, code="destination_refused"),
+    VerbCase(UNKNOWN, "of no channel", OPERATOR, create, "channel_not_found"),
     VerbCase(CREATE, "a second time", OPERATOR, subscribe, "subscription_exists"),
     VerbCase(EDIT, "everywhere", OPERATOR, subscribe),
     VerbCase(EDIT_OF_CHANNEL, "of a channel", OF_CHANNEL, subscribe_channel),
     VerbCase(EDIT, "of all scopes", OF_CHANNEL, subscribe, "missing_permission"),
+    VerbCase(EDIT_TO_UNKNOWN, "to no channel", OPERATOR, subscribe, "channel_not_found"),
     VerbCase(EDIT, "an unknown one", OPERATOR, code="subscription_not_found"),
     VerbCase(DELETE, "everywhere", OPERATOR, subscribe),
     VerbCase(DELETE, "as a viewer", VIEWER, subscribe, "missing_permission"),

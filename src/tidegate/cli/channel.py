@@ -199,7 +199,7 @@ def hold(context: cli_context.CommandContext, channel: str, reason: str) -> None
     """Hold CHANNEL: no promotion and no order until the hold is released."""
     answer = context.client.write("POST", paths.at("channels", channel, "hold"), {"reason": reason})
     command = f"tidegate channel release {channel} --reason …"
-    context.done(answer, f"channel {channel} is held; release it with: {command}")
+    context.done_or_not(answer, f"channel {channel} is held; release it with: {command}")
 
 
 @channel.command("release")
@@ -213,7 +213,7 @@ def unhold(context: cli_context.CommandContext, channel: str, reason: str) -> No
     answer = context.client.write(
         "POST", paths.at("channels", channel, "unhold"), {"reason": reason}
     )
-    context.done(answer, f"the hold of {channel} is released")
+    context.done_or_not(answer, f"the hold of {channel} is released")
 
 
 @channel.command("protect")

@@ -294,8 +294,11 @@ class ApiClient:
         return exit_codes.CommandExit(
             exit_codes.ExitCode.UNAVAILABLE,
             f"no answer from {self.profile.url}: {words}",
-            "tidegate serve",
             "tidegate login --url …",
+            more=(
+                "Check the URL, and that the server runs. Another URL: --url or TIDEGATE_URL.",
+                "A new server on this machine starts with: tidegate serve --data DIR",
+            ),
         )
 
     def close(self) -> None:

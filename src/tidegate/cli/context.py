@@ -186,6 +186,18 @@ class CommandContext:
         document = answer if isinstance(answer, dict | list) else answer.json()
         print_done(self.output, document, line)
 
+    def done_or_not(self, answer: ServerResponse, line: str) -> None:
+        """Print a completed change, or the warnings that say that nothing was changed."""
+        warnings = answer.json().get("warnings") if self.is_for_people else None
+        if not warnings:
+            self.done(answer, line)
+            return
+        from tidegate.cli.output import NOTHING, say
+        from tidegate.cli.symbols import clean
+
+        for warning in warnings:
+            say(f"{NOTHING} {clean(warning)}")
+
     def warn(self, answer: ServerResponse | Any) -> None:
         """Print the warnings of a response to stderr."""
         from tidegate.cli.output import note
@@ -316,6 +328,7 @@ def dry_run_option(verb: F) -> F:
     return click.option(
         "--dry-run",
         is_flag=True,
+        is_eager=True,
         expose_value=False,
         callback=_save_flag,
         help="Decide it, show what it would record, and change nothing.",
@@ -355,7 +368,8 @@ def watch_option(verb: F) -> F:
 class ReasonOption(click.Option):
     """A required option that is optional with a certain flag, because nothing is written then.
 
-    The flag must be eager, so that click reads it first.
+    The flag must be eager, so that click reads it first. It is an option of the command, or one
+    that the context keeps.
     """
 
     def __init__(self, *args: Any, unless: str = "", **rest: Any) -> None:
@@ -366,7 +380,8 @@ class ReasonOption(click.Option):
         try:
             return super().process_value(ctx, value)
         except click.MissingParameter:
-            if self.unless and ctx.params.get(self.unless):
+            kept = ctx.ensure_object(CommandContext)
+            if self.unless and (ctx.params.get(self.unless) or getattr(kept, self.unless, False)):
                 return None
             raise
 

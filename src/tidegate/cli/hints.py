@@ -13,7 +13,7 @@ from typing import Any, Final
 import click
 from click.core import ParameterSource
 
-from tidegate.cli import exit_codes
+from tidegate.cli import exit_codes, suggestions
 from tidegate.errors import Refused
 
 FAULTS_MAX = 20
@@ -136,16 +136,20 @@ def problem(status: int, body: bytes, headers: Mapping[str, str]) -> exit_codes.
     faults = fields.get("errors") or ()
     more = tuple(
         f"{_option_of(str(fault.get('field')))} {fault.get('detail')}"
+        f"{suggestions.suggest_value(str(fault.get('detail')))}"
         for fault in faults[:FAULTS_MAX]
     )
     if more:
         detail = "1 field is invalid" if len(faults) == 1 else f"{len(faults)} fields are invalid"
     elif error_code == "version_conflict":
         detail += _versions(fields)
+    elif code is exit_codes.ExitCode.USAGE:
+        detail += suggestions.suggest_value(detail)
     tries = next_commands(error_code, code)
+    if error_code == "not_found" and "release_id" in fields:
+        tries = ("tidegate rev list --lifecycle Published",)
     if error_code == "missing_permission" and fields.get("role"):
-        detail += " A security-admin can grant it."
-        tries = (_grant(fields),)
+        more = (f"A security-admin can grant it to you: {_grant(fields)}",)
     if error_code == "destination_refused" and fields.get("allow") and _verb()[0] == "notify":
         detail += f'. The server\'s settings can allow it: [notify] allowed = ["{fields["allow"]}"]'
         tries = ("tidegate serve --config FILE",)
@@ -181,8 +185,15 @@ def _option_of(field: str) -> str:
 
 
 def _grant(fields: Mapping[str, Any]) -> str:
-    """The command with which an administrator grants the smallest sufficient role."""
+    """The command with which an administrator grants the smallest sufficient role.
+
+    If a role on any scope would do, the scope is the channel that the current command names.
+    """
     scope = fields.get("scope")
+    ctx = click.get_current_context(silent=True)
+    if scope == "any" and ctx is not None:
+        named = ctx.params.get("channel") or ctx.params.get("rollout")
+        scope = f"channel:{named.partition('@')[0]}" if isinstance(named, str) else scope
     where = "" if scope in (None, "any", "*") else f"@{scope}"
     return f"tidegate user grant LOGIN {fields['role']}{where}"
 

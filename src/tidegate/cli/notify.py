@@ -129,7 +129,6 @@ def create(
     }
     answer = context.client.write("POST", paths.at("subscriptions"), body)
     context.done(answer, f"{name} gets notifications from now on")
-    context.warn_of_scopes(scopes)
     if context.is_for_people:
         _say_secret(answer.json())
         output.note(f"next: tidegate notify test {name}")

@@ -36,7 +36,8 @@ STATES = {  # the names for people → those of the API
     "replaced": "Superseded",
     "pruned": "Pruned",
 }
-STOPPED = "stopped"  # Reverted and Failed, the states after a failure
+STOPPED = "stopped"
+FAILING = ["Reverted", "Failed"]  # the states after a failure, in which a rollout is stopped
 HOST_STATES = {
     "pending": "Pending",
     "activating": "Activating",
@@ -144,7 +145,7 @@ def list_all(
         else times.as_api_time(times.parse_time(since, datetime.now(UTC))),
         "had_failures": "true" if had_failures else None,
     }
-    wanted = ["Reverted", "Failed"] if state == STOPPED else [STATES.get(state or "")]
+    wanted = FAILING if state == STOPPED else [STATES.get(state or "")]
 
     def find() -> list[Any]:
         pages = [
@@ -155,14 +156,32 @@ def list_all(
         return sorted(chain(*pages), key=lambda item: str(item["opened_at"]), reverse=True)
 
     filters = hints.type_again().removeprefix("tidegate rollout list").removesuffix(" --watch")
-    context.print_items(
-        find,
-        COLUMNS,
-        watch=watch,
-        empty=f"no rollout matches{filters}"
+    empty = (
+        f"no rollout matches{filters}"
         if filters
-        else "no rollout; try: tidegate channel promote CHANNEL RELEASE",
+        else "no rollout; try: tidegate channel promote CHANNEL RELEASE"
     )
+    if context.is_for_people and not watch and "failed" in (outcomes or "").split(","):
+        found = find()
+        empty += "" if found else _note_stopped(context, channel)
+        find = lambda: found  # noqa: E731
+    context.print_items(find, COLUMNS, watch=watch, empty=empty)
+
+
+def _note_stopped(context: cli_context.CommandContext, channel: str | None) -> str:
+    """A line about rollouts that stopped after a failure: they have no outcome until a person
+    decides.
+    """
+    query = {"channel": channel}
+    pages = [context.client.items(paths.at("rollouts"), query | {"state": one}) for one in FAILING]
+    count = len([*chain(*pages)])
+    if not count:
+        return ""
+    what = (
+        "1 rollout is stopped and has" if count == 1 else f"{count} rollouts are stopped and have"
+    )
+    where = "" if channel is None else f" --channel {channel}"
+    return f"\n{what} not ended: tidegate rollout list --state stopped{where}"
 
 
 @rollout.command("show")

@@ -58,7 +58,7 @@ def abort(context: cli_context.CommandContext, rollout: str, reason: str) -> Non
 @cli_context.dry_run_option
 @click.argument("rollout", shell_complete=rollout_names.ROLLOUTS)
 @click.argument("hosts", nargs=-1)
-@cli_context.reason(required=True)
+@cli_context.reason(required=True, unless="dry_run")
 @waiting.wait_option
 @cli_context.break_glass_option
 @cli_context.with_context
@@ -66,12 +66,14 @@ def retry(
     context: cli_context.CommandContext,
     rollout: str,
     hosts: tuple[str, ...],
-    reason: str,
+    reason: str | None,
     wait: waiting.WaitOption,
 ) -> None:
     """Retry the hosts of a halted rollout that failed or rolled back: all, or only HOSTS."""
     rollout_id = rollout_names.id_of(context, rollout)
-    body: dict[str, Any] = {"reason": reason} | ({"hosts": list(hosts)} if hosts else {})
+    body: dict[str, Any] = {"reason": reason or "a dry run"} | (
+        {"hosts": list(hosts)} if hosts else {}
+    )
     answer = context.client.write("POST", paths.at("rollouts", rollout_id, "retry"), body)
     context.done(answer, f"{rollout_id} is tried again")
     if wait.is_asked:
@@ -112,7 +114,9 @@ def clear(
 def skip(context: cli_context.CommandContext, rollout: str, host: str, reason: str) -> None:
     """Continue without HOST. It gets the release later, when the rollout has succeeded."""
     body = {"host_id": host, "reason": reason}
-    _send_command(context, rollout, "skip", body, f"continues without {host}")
+    rollout_id = rollout_names.id_of(context, rollout)
+    answer = context.client.write("POST", paths.at("rollouts", rollout_id, "skip"), body)
+    context.done_or_not(answer, f"{rollout_id} continues without {host}")
 
 
 @click.command("override", cls=cli_context.VerbCommand)

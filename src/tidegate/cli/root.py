@@ -131,11 +131,26 @@ def run(commands: Mapping[str, lazy_groups.Lazy], args: Sequence[str] | None = N
         ended = exit_codes.CommandExit(
             code,
             f"{error.detail} [{error.code}]",
-            "tidegate doctor",
+            _remedy(error, given),
             problem=exit_codes.problem_of(type(error), code, error.detail, **error.facts),
         )
         return print_exit(ended, given)
     return result if isinstance(result, int) else exit_codes.ExitCode.DONE
+
+
+def _remedy(error: errors.TidegateError, args: Sequence[str]) -> str:
+    """The command to try after an error of this process. The doctor reads the settings, too, so it
+    is no help if they are invalid.
+    """
+    if error.code != "invalid_setting":
+        return "tidegate doctor"
+    words = ["tidegate"]
+    for word in args:
+        if word.startswith("-"):
+            break
+        words.append(word)
+    flags = "--data DIR" if error.facts.get("setting") == "data" else "--help"
+    return " ".join((*words, flags))
 
 
 def print_exit(stop: exit_codes.CommandExit, args: Sequence[str] = ()) -> int:
@@ -180,7 +195,12 @@ def _usage(error: click.UsageError, args: Sequence[str]) -> exit_codes.CommandEx
     next_command = f"{path} --help"
     if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Option):
         next_command = _type_with_missing(error, args)
-    return exit_codes.CommandExit(exit_codes.ExitCode.USAGE, error.format_message(), next_command)
+    detail = error.format_message()
+    if isinstance(error, click.BadParameter):
+        from tidegate.cli.suggestions import suggest_value
+
+        detail += suggest_value(detail)
+    return exit_codes.CommandExit(exit_codes.ExitCode.USAGE, detail, next_command)
 
 
 def _type_with_missing(error: click.MissingParameter, args: Sequence[str]) -> str:

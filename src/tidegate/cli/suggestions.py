@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -55,6 +56,30 @@ def warn_of_scopes(client: ApiClient, scopes: Iterable[str]) -> list[str]:
             rest = "" if meant is None else f"; did you mean {symbols.clean(meant)}?"
             warnings.append(f"warning: there is no channel {symbols.clean(name)}{rest}")
     return warnings
+
+
+# A value that was refused, and the values that are allowed: "is one of a, b; found 'c'", or
+# "'c' is not one of 'a', 'b'.", or "x is 'c'; allowed are a, b".
+_ALLOWED: Final = re.compile(r"(?:one of|allowed are|Events are:) ([^;]+)")
+_FOUND: Final = re.compile(
+    r"found '([^']*)'|'([^']*)'(?: is not one of|; allowed are|\. Events are)"
+)
+
+
+def suggest_value(fault: str) -> str:
+    """The end of a sentence about a refused value: the allowed value that was probably meant."""
+    allowed = _ALLOWED.search(fault)
+    found = _FOUND.search(fault)
+    if allowed is None or found is None:
+        return ""
+    from difflib import get_close_matches
+
+    wrong = (found[1] or found[2] or "").lower()
+    known = [word.strip("'.") for word in re.split(r",? (?:and|or) |, ", allowed[1])]
+    # explain says channel-edges where an option takes edges.
+    parts = [word for word in known if word in wrong.split("-")]
+    meant = (get_close_matches(wrong, known, n=1) or parts)[:1]
+    return f" Did you mean {symbols.clean(meant[0])}?" if meant and meant[0] != wrong else ""
 
 
 def _closest(client: ApiClient, path: str, name: str, wrong: str) -> str | None:

@@ -20,9 +20,21 @@ from tidegate.cli import (
 F = TypeVar("F", bound=Callable[..., Any])
 WINDOWS = completion.names("/v1/windows", "window_id")
 
+
+def format_now(item: output.Item) -> str:
+    """Format what the window does now; hosts with zones of their own may differ."""
+    lasts = item.get("lasts_now")
+    if lasts is None:
+        return "by host"
+    if item["kind"] == "deny":
+        return "denies" if lasts else output.NOTHING
+    return "open" if lasts else "closed"
+
+
 COLUMNS = (
     output.column("WINDOW", "window_id"),
     output.column("KIND", "kind"),
+    output.Column("NOW", format_now),
     output.Column("CHANNELS", lambda item: output.text(item.get("channels") or "all")),
     output.column("HOSTS", "hosts"),
     output.column("START", "start"),

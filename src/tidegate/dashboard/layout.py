@@ -6,14 +6,14 @@ import secrets
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 from urllib.parse import quote, urlencode
 
 from msgspec import Meta, Struct, structs
 
 from tidegate.api.feed.tail import Tail
 from tidegate.clock import Clock
-from tidegate.control.operations import promotion, protection
+from tidegate.control.operations import execute, promotion, protection
 from tidegate.control.operations.accounts import Accounts
 from tidegate.dashboard import components, html
 from tidegate.dashboard.view_models import form_screens
@@ -52,13 +52,17 @@ DONE: Final = {
     "orders wait for.",
     "rolled back": "The channel goes back: the rollout is open.",
     "held": "The channel is held.",
+    "held already": "The channel was held already, and your hold was not added. This page names "
+    "who holds it.",
     "unheld": "The hold was released.",
+    "not held": "The channel was not held, and nothing was released.",
     "lifted": "The quarantine was lifted.",
     "paused": "The rollout was paused.",
     "resumed": "The rollout was resumed.",
     "cleared": "The rollout was cleared.",
     "overridden": "The rollout passes the gate.",
     "skipped": "The rollout continues without the host.",
+    "skipped already": "The host was skipped already, and nothing was changed.",
     "continued": "The next wave goes as soon as the one before it is done.",
     "wave-skipped": "The rollout continues without the wave.",
     "all-promoted": "Every wave gets its orders now.",
@@ -84,6 +88,7 @@ LOST: Final = {
     503: ("clock", "Not at this moment"),
 }
 
+Change = TypeVar("Change", promotion.ChannelPromotion, execute.VerbResult)
 Text = Annotated[str, Meta(max_length=512)]
 Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
 OptionalReason = Annotated[str, Meta(max_length=1_024)]
@@ -198,8 +203,8 @@ class Layout:
     def attempt_and_lead(
         self,
         request: Asked,
-        do: Callable[[], promotion.ChannelPromotion],
-        lead: Callable[[promotion.ChannelPromotion], tuple[str, str]],
+        do: Callable[[], Change],
+        lead: Callable[[Change], tuple[str, str]],
         page: Callable[[], PageView],
     ) -> routing.Response:
         """As ``attempt``, but the result determines the address and the notice."""

@@ -55,6 +55,7 @@ class ChannelShown(channel_rows.Channel, frozen=True, kw_only=True):
     automation: tuple[Automation, ...] = ()
     windows: tuple[str, ...] = ()  # ids of the maintenance windows that cover it
     overrides: tuple[str, ...] = ()  # who overrode which gate of the newest rollout, and until when
+    warnings: tuple[str, ...] = ()  # that a hold or a release changed nothing, and why
 
 
 def demand(reads: Reads, channel: str) -> Found[channel_rows.Channel]:
@@ -119,6 +120,7 @@ class ChannelDocuments:
         self,
         channel: str,
         position: Position,
+        warnings: tuple[str, ...] = (),
     ) -> routing.Response:
         """The channel right after a command. A repeated request gets the first response again."""
         found = demand(self.reads, channel)
@@ -126,6 +128,9 @@ class ChannelDocuments:
             found = history.channel_at(self.log, self.row_history, channel, position) or found
         answer = self.show(found)
         answer.position = position
+        if warnings:
+            named = tuple(map(self.people.name_in, warnings))
+            answer.body = msgspec.structs.replace(answer.body, warnings=named)
         return answer
 
     def _edge(self, edge: facts.ChannelEdge, found: EdgeVerdict) -> EdgeShown:

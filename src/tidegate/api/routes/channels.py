@@ -210,8 +210,8 @@ def hold(
 ) -> routing.Response:
     """Hold a channel: no promotions and no orders until the hold is released."""
     channel = request.path.channel
-    position = channels.hold(request.caller, channel, request.body.reason)
-    return documents.show_written(channel, position)
+    change = channels.hold(request.caller, channel, request.body.reason)
+    return documents.show_written(channel, change.position, change.warnings)
 
 
 def unhold(
@@ -221,8 +221,8 @@ def unhold(
 ) -> routing.Response:
     """Release the hold of a channel."""
     channel = request.path.channel
-    position = channels.unhold(request.caller, channel, request.body.reason)
-    return documents.show_written(channel, position)
+    change = channels.unhold(request.caller, channel, request.body.reason)
+    return documents.show_written(channel, change.position, change.warnings)
 
 
 def protect(

@@ -129,10 +129,7 @@ def dry_plan(
         raise channel_refusals.ChannelNotFound(body.channel)
     demand_package(channel.row, body.release_id)
     if known is None:
-        raise NotFound(
-            f"there is no release {body.release_id}; publish a revision first",
-            release_id=body.release_id,
-        )
+        raise NotFound(f"there is no release {body.release_id}", release_id=body.release_id)
     now = clock()
     check_start(body.start_at, now)
     made = promotions.plan(body.channel).plan
@@ -224,8 +221,11 @@ def skip(
 ) -> routing.Response:
     """Continue without a host that has not started its order."""
     body = request.body
-    position = rollouts.skip(request.caller, request.path.rollout_id, body.host_id, body.reason)
-    return _show(request, reads, fleet_reader, people, position)
+    done = rollouts.skip(request.caller, request.path.rollout_id, body.host_id, body.reason)
+    response = _show(request, reads, fleet_reader, people, done.position)
+    if done.warnings:
+        response.body = structs.replace(response.body, warnings=done.warnings)
+    return response
 
 
 def override(

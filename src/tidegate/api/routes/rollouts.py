@@ -123,6 +123,7 @@ class RolloutShown(rollout_rows.Rollout, frozen=True, kw_only=True):
     # Gates that it passes, and who overrode them.
     overrides: tuple[rollout_rows.GateOverride, ...] = ()
     plan: PlanSummary | None = None
+    warnings: tuple[str, ...] = ()  # that a skip changed nothing
 
 
 def scope_of(request: routing.Request[RolloutPath, Any, Any]) -> str:

@@ -13,6 +13,7 @@ from tidegate.control.operations import subscriptions as operation_subscriptions
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found
 from tidegate.domain.access import refusals as access_refusals, roles, steps
+from tidegate.domain.channels import refusals as channel_refusals
 from tidegate.domain.notifications import refusals as notification_refusals, rows, slices, states
 from tidegate.kernel.model import POSITION_MAX
 from tidegate.web import inputs, paging, routing, shapes
@@ -242,6 +243,7 @@ def _shown(
 
 
 _TERMS = (
+    channel_refusals.ChannelNotFound,
     notification_refusals.InvalidSubscription,
     access_refusals.InvalidScope,
     public_addresses.DestinationRefused,

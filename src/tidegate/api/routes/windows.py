@@ -82,6 +82,7 @@ class AheadQuery(inputs.Input, frozen=True, kw_only=True):
 class WindowShown(rows.Window, frozen=True, kw_only=True):
     version: int
     operator_name: str | None = None  # null: erased, or not a person
+    lasts_now: bool | None = None  # null: each host has a zone of its own
 
 
 class Occurrences(Struct, frozen=True, kw_only=True):
@@ -95,11 +96,14 @@ def list_all(
     reads: Reads,
     cursors: paging.Cursors,
     people: PeopleNames,
+    windows: operation_windows.WindowOperations,
 ) -> routing.Response:
     """List the maintenance windows."""
     found = reads.range(rows.WINDOWS, after=cursors.after(request), limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
-    seen = [_shown(item, people) for item in found if _may_see(request.principal, item.row)]
+    seen = [
+        _shown(item, windows, people) for item in found if _may_see(request.principal, item.row)
+    ]
     return routing.Response(cursors.list_page(request, seen, last))
 
 
@@ -107,10 +111,11 @@ def show(
     request: routing.Request[WindowPath, inputs.Nothing, inputs.Nothing],
     reads: Reads,
     people: PeopleNames,
+    windows: operation_windows.WindowOperations,
 ) -> routing.Response:
     """Get one maintenance window."""
     found = _demand(request.principal, reads, request.path.window_id)
-    return routing.Response(_shown(found, people), version=found.version)
+    return routing.Response(_shown(found, windows, people), version=found.version)
 
 
 def show_next(
@@ -132,7 +137,8 @@ def check(
 ) -> routing.Response:
     """Show when a window would occur, without saving it."""
     spec = facts.WindowSpec(**structs.asdict(request.body))
-    return routing.Response(Occurrences(occurrences=windows.check(spec, request.query.count)))
+    found = windows.check(request.caller, spec, request.query.count)
+    return routing.Response(Occurrences(occurrences=found))
 
 
 def create(
@@ -144,7 +150,7 @@ def create(
     members = structs.asdict(request.body)
     reason = members.pop("reason")
     position = windows.create(request.caller, facts.WindowSpec(**members), reason)
-    return _written(reads, request.body.window_id, position)
+    return _written(reads, windows, request.body.window_id, position)
 
 
 def edit(
@@ -157,7 +163,7 @@ def edit(
     reason = given.pop("reason")
     changes = {name: value for name, value in given.items() if value is not UNSET}
     position = windows.edit(request.caller, request.path.window_id, changes, reason)
-    return _written(reads, request.path.window_id, position)
+    return _written(reads, windows, request.path.window_id, position)
 
 
 def delete(
@@ -169,18 +175,28 @@ def delete(
     return routing.Response(shapes.Written(position), position=position)
 
 
-def _written(reads: Reads, window_id: str, position: int) -> routing.Response:
+def _written(
+    reads: Reads, windows: operation_windows.WindowOperations, window_id: str, position: int
+) -> routing.Response:
     found = reads.demand(
         rows.window_key(window_id), rows.Window, refusals.WindowNotFound(window_id)
     )
     return routing.Response(
-        _shown(found), version=found.version, position=position or found.version
+        _shown(found, windows), version=found.version, position=position or found.version
     )
 
 
-def _shown(found: Found[rows.Window], people: PeopleNames | None = None) -> WindowShown:
-    name = None if people is None else people.find_name(found.row.operator)
-    return WindowShown(**structs.asdict(found.row), version=found.version, operator_name=name)
+def _shown(
+    found: Found[rows.Window],
+    windows: operation_windows.WindowOperations,
+    people: PeopleNames | None = None,
+) -> WindowShown:
+    return WindowShown(
+        **structs.asdict(found.row),
+        version=found.version,
+        operator_name=None if people is None else people.find_name(found.row.operator),
+        lasts_now=windows.lasts_now(found.row),
+    )
 
 
 def _demand(principal: principals.Principal, reads: Reads, window_id: str) -> Found[rows.Window]:
@@ -234,7 +250,7 @@ ROUTES = (
         check,
         routing.requires_somewhere(roles.Verb.READ),
         Occurrences,
-        errors=(refusals.MalformedWindow,),
+        errors=(ChannelNotFound, refusals.MalformedWindow),
     ),
     routing.Route(
         "GET",

@@ -13,12 +13,13 @@ import msgspec
 
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
-from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.execute import Execute, VerbResult
 from tidegate.control.operations.ids import make_id
 from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.runtime import CommandOutcome
+from tidegate.domain import times
 from tidegate.domain.access import callers, principals, roles, scopes, steps
 from tidegate.domain.channels import (
     default_policy,
@@ -225,13 +226,19 @@ class ChannelOperations:
             if any(edge.channel == channel for edge in self._fleet.tally(row.rollout_id).row.edges)
         )
 
-    def hold(self, caller: callers.Caller, channel: str, reason: str) -> Position:
-        """Block promotions and orders on the channel until the hold is released."""
+    def hold(self, caller: callers.Caller, channel: str, reason: str) -> VerbResult:
+        """Block promotions and orders on the channel until the hold is released. A channel has one
+        hold: a second one is not added, and a warning says who set the first.
+        """
         caller.demand(steps.HOLD_CHANNEL, scopes.channel_scope(channel))
         command = slices.HoldChannel(channel=channel, operator=caller.id, reason=reason)
-        return self._position(channel, self._execute(slices.hold_channel, command, caller))
+        outcome = self._execute(slices.hold_channel, command, caller)
+        if outcome.position:
+            return VerbResult(outcome.position)
+        found = self._demand(channel)
+        return VerbResult(found.version, (_describe_hold(found.row),))
 
-    def unhold(self, caller: callers.Caller, channel: str, reason: str) -> Position:
+    def unhold(self, caller: callers.Caller, channel: str, reason: str) -> VerbResult:
         """Release the hold on a channel. On a protected channel this takes a second person, unless
         the caller set the hold.
         """
@@ -253,7 +260,10 @@ class ChannelOperations:
             lambda by: self._execute(item, command, by),
             lambda: self._execute.earlier(item, command, caller),
         )
-        return self._position(channel, outcome)
+        if outcome.position:
+            return VerbResult(outcome.position)
+        warning = f"{channel} is not held. Nothing was released."
+        return VerbResult(self._demand(channel).version, (warning,))
 
     def protect(
         self,
@@ -345,6 +355,11 @@ class ChannelOperations:
 
     def _position(self, channel: str, outcome: CommandOutcome) -> Position:
         return outcome.position or self._demand(channel).version
+
+
+def _describe_hold(row: channel_rows.Channel) -> str:
+    since = f"{row.held_by} since {times.describe_time(row.held_at)}: {row.held_reason}"
+    return f"{row.channel} is held already by {since}. Your hold was not added."
 
 
 def _package_scope(package: str) -> str:

@@ -17,6 +17,16 @@ from tidegate.kernel import model, slices
 CONCLUDED = RolloutConcluded.__name__
 
 
+class VerbResult(Struct, frozen=True):
+    """The log position of a verb, and what to tell the caller if it changed nothing.
+
+    The words have the id of a user instead of the name.
+    """
+
+    position: model.Position
+    warnings: tuple[str, ...] = ()
+
+
 class Execute:
     """Executes commands for callers."""
 

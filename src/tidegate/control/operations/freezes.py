@@ -12,7 +12,7 @@ from tidegate.control.operations.execute import Execute
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access import callers, roles, scopes, steps
-from tidegate.domain.channels import rows, slices
+from tidegate.domain.channels import refusals, rows, slices
 from tidegate.kernel.model import Position
 
 
@@ -107,6 +107,12 @@ class FreezeOperations:
         )
         earlier = lambda: self._execute.earlier(slices.end_freeze, command, caller)  # noqa: E731
         return self._guard.run(caller, verb, run, earlier).position
+
+
+def demand_channels(reads: Reads, channels: tuple[str, ...]) -> None:
+    """Check that the channels exist. Raises: ChannelNotFound."""
+    for name in channels:
+        reads.demand(rows.channel_key(name), rows.Channel, refusals.ChannelNotFound(name))
 
 
 def list_scopes(channels: tuple[str, ...]) -> list[str]:

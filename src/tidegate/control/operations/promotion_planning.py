@@ -358,10 +358,7 @@ class Promotions:
             promotion.demand_package(found.row, release_id)
         known = self._reader.row(known_key(release_id), KnownRelease)
         if known is None:
-            raise NotFound(
-                f"there is no release {release_id}; publish a revision first",
-                release_id=release_id,
-            )
+            raise NotFound(f"there is no release {release_id}", release_id=release_id)
         return known.row
 
     def _command(self, asked: Promote, *, keep: bool = True) -> promotion.PromoteRelease:

@@ -13,7 +13,7 @@ import msgspec
 from tidegate import decoders, errors
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import Lanes
-from tidegate.control.operations.execute import Execute
+from tidegate.control.operations.execute import Execute, VerbResult
 from tidegate.control.operations.protection import GuardedVerb, ProtectionGuard
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.runtime import CommandOutcome
@@ -138,7 +138,7 @@ class RolloutOperations:
 
     def skip(
         self, caller: callers.Caller, rollout_id: str, host_id: str, reason: str
-    ) -> model.Position:
+    ) -> VerbResult:
         """Continue without a host that has no order, has not accepted it, or waits for a reboot. Or
         release the other late hosts after a late host failed.
 
@@ -146,7 +146,8 @@ class RolloutOperations:
             HostNotInRollout, HostUnderWay.
         """
         caller.demand(steps.SKIP_HOST, scopes.channel_scope(names.channel_of(rollout_id)))
-        digest = self._demand(rollout_id).row.plan_digest
+        before = self._demand(rollout_id)
+        digest = before.row.plan_digest
         wave = self._fleet_reader.chart(digest).waves.get(host_id)
         known = self._reads.find(host_rows.record_key(rollout_id, host_id), host_rows.HostRecord)
         if wave is None and known is None:
@@ -159,9 +160,14 @@ class RolloutOperations:
             reason=reason,
             expected_version=caller.expected_version,
         )
-        return self._run(
-            steps.SKIP_HOST, caller, rollout_id, skip_slices.skip_host_by_hand, command
+        outcome = self._lanes.run(
+            rollout_id,
+            lambda: self._execute(skip_slices.skip_host_by_hand, command, caller),
         )
+        if outcome.position:
+            return VerbResult(outcome.position)
+        warning = f"{host_id} was skipped in {rollout_id} already. Nothing was changed."
+        return VerbResult(before.version, (warning,))
 
     def override(
         self,

@@ -11,8 +11,8 @@ from tidegate.clock import Clock
 from tidegate.control.notifications.addresses import Addresses, TargetAddress
 from tidegate.control.notifications.mail import TargetAnswer
 from tidegate.control.notifications.targets import Targets
+from tidegate.control.operations import freezes, ids
 from tidegate.control.operations.execute import Execute
-from tidegate.control.operations.ids import make_id
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access import callers, steps
@@ -108,9 +108,10 @@ class SubscriptionOperations:
         """Notify a target of these events from now on.
 
         Raises:
-            SubscriptionExists, InvalidSubscription, InvalidScope, DestinationRefused.
+            SubscriptionExists, InvalidSubscription, InvalidScope, DestinationRefused,
+            ChannelNotFound.
         """
-        address_id = make_id(caller, steps.CREATE_SUBSCRIPTION, name)
+        address_id = ids.make_id(caller, steps.CREATE_SUBSCRIPTION, name)
         command = slices.CreateSubscription(
             name=name,
             operator=caller.id,
@@ -125,6 +126,7 @@ class SubscriptionOperations:
             caller.demand(steps.CREATE_SUBSCRIPTION, scope)
         found = self._reads.range(rows.SUBSCRIPTIONS, limit=SUBSCRIPTIONS_MAX + 1)
         if name not in {item.id for item in found}:
+            self._demand_channels(frozenset(scopes))
             at_most("subscriptions", len(found) + 1, SUBSCRIPTIONS_MAX)
         address = self._new_address(kind, target, address_id)
         self._addresses.keep(address_id, name, address, caller.meta)
@@ -149,14 +151,15 @@ class SubscriptionOperations:
         A rotation makes a new secret for a webhook. Both secrets sign for a day.
 
         Raises:
-            SubscriptionNotFound, InvalidSubscription, InvalidScope, DestinationRefused.
+            SubscriptionNotFound, InvalidSubscription, InvalidScope, DestinationRefused,
+            ChannelNotFound.
         """
         self._demand(caller, steps.EDIT_SUBSCRIPTION, name)
         for scope in scopes or ():
             caller.demand(steps.EDIT_SUBSCRIPTION, scope)
         new_id = ""
         if target is not None or rotate_secret:
-            new_id = make_id(caller, steps.EDIT_SUBSCRIPTION, name)
+            new_id = ids.make_id(caller, steps.EDIT_SUBSCRIPTION, name)
         is_made = rotate_secret and not (target and target.secret)
         asked = AskedEdit(
             name=name,
@@ -176,6 +179,7 @@ class SubscriptionOperations:
             row, seen = found.row, caller.expected_version
             if seen not in (None, found.version):
                 raise StaleVersion(seen, found.version)
+            self._demand_channels(frozenset(scopes or ()) - frozenset(row.scopes))
             made = ""
             if new_id:
                 address = self._next_address(row, target, new_id, rotate_secret=rotate_secret)
@@ -297,6 +301,17 @@ class SubscriptionOperations:
         return any(caller.may(steps.READ_SUBSCRIPTION, scope) for scope in row.scopes)
 
     # ── parts ──
+
+    def _demand_channels(self, scopes: frozenset[str]) -> None:
+        """Check that the channels of the scopes exist, because a subscription for a misspelt
+        channel would never send anything.
+
+        Raises:
+            ChannelNotFound.
+        """
+        parts = (scope.partition(":") for scope in sorted(scopes))
+        names = tuple(name for kind, _, name in parts if kind == "channel")
+        freezes.demand_channels(self._reads, names)
 
     def _demand(
         self, caller: callers.Caller, step: steps.Step, name: str

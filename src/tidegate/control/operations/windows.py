@@ -212,6 +212,14 @@ class WindowOperations:
 
     # ── looking ahead ──
 
+    def lasts_now(self, window: facts.WindowSpec) -> bool | None:
+        """Whether an occurrence of the window lasts now; None: hosts have zones of their own."""
+        if window.zone.startswith(facts.LABEL):
+            return None
+        now = self._clock()
+        found = evaluation.next_occurrences(window, window.zone, now, 1)
+        return any(start <= now for start, _ in found)
+
     def list_next(
         self, window_id: str, count: int, host_id: str | None = None
     ) -> tuple[Occurrence, ...]:
@@ -233,11 +241,19 @@ class WindowOperations:
             labels = host.row.labels
         return self._list_next(found.row, labels, count)
 
-    def check(self, window: facts.WindowSpec, count: int) -> tuple[Occurrence, ...]:
-        """List the occurrences that a window would have, without storing it. Raises:
-        MalformedWindow.
+    def check(
+        self, caller: callers.Caller, window: facts.WindowSpec, count: int
+    ) -> tuple[Occurrence, ...]:
+        """List the occurrences that a window would have, without storing it. Whether a channel
+        exists is told only to a caller who may read it.
+
+        Raises:
+            MalformedWindow, ChannelNotFound.
         """
         checks.check_window(window)
+        for name in window.channels:
+            if caller.principal.may(roles.Verb.READ, *freezes.list_scopes((name,))):
+                freezes.demand_channels(self._reads, (name,))
         return self._list_next(window, {}, count)
 
     def _list_next(

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from tidegate.control.operations.channels import ChannelOperations
+from tidegate.control.operations.execute import VerbResult
 from tidegate.control.operations.promotion import ChannelPromotion, PromotionOperations
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.dashboard import forms, layout as dashboard_layout
@@ -136,7 +137,7 @@ def hold(
 ) -> routing.Response:
     """Hold a channel: no promotions and no orders until the hold is released."""
     run = partial(channels.hold, request.caller, request.path.channel, request.body.reason)
-    return _done(request, pages, layout, run, "held")
+    return _hold_done(request, pages, layout, run, "held", "held already")
 
 
 def unhold(
@@ -147,7 +148,27 @@ def unhold(
 ) -> routing.Response:
     """Release the hold of a channel."""
     run = partial(channels.unhold, request.caller, request.path.channel, request.body.reason)
-    return _done(request, pages, layout, run, "unheld")
+    return _hold_done(request, pages, layout, run, "unheld", "not held")
+
+
+def _hold_done(
+    request: Asked,
+    pages: ChannelPages,
+    layout: dashboard_layout.Layout,
+    do: Callable[[], VerbResult],
+    done: str,
+    unchanged: str,
+) -> routing.Response:
+    """Redirect to the channel, with a notice that says whether anything changed."""
+    return layout.attempt_and_lead(
+        request,
+        do,
+        lambda change: (
+            f"/channels/{request.path.channel}",
+            unchanged if change.warnings else done,
+        ),
+        lambda: pages.page_of(request),
+    )
 
 
 def lift(

@@ -16,7 +16,7 @@ from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import components, forms as dashboard_forms, protected_verbs, window_lines
 from tidegate.dashboard.pages.maintenance import HERE, OPENINGS
 from tidegate.dashboard.view_models import form_screens
-from tidegate.domain.access import roles
+from tidegate.domain.access import callers, roles
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.channels.rows import CHANNELS
 from tidegate.domain.fleet import refusals as fleet_refusals, rows as fleet_rows
@@ -190,10 +190,10 @@ class MaintenanceForms:
         )
 
     def check_window(
-        self, form: form_screens.FormPage, window: facts.WindowSpec
+        self, caller: callers.Caller, form: form_screens.FormPage, window: facts.WindowSpec
     ) -> form_screens.FormPage:
-        """Add the next openings to the form. Raises: MalformedWindow."""
-        ahead = self.windows.check(window, OPENINGS)
+        """Add the next openings to the form. Raises: MalformedWindow, ChannelNotFound."""
+        ahead = self.windows.check(caller, window, OPENINGS)
         return structs.replace(
             form,
             found="Opens next" if window.kind is facts.WindowKind.ALLOW else "Denies next",

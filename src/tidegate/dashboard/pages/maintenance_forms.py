@@ -140,7 +140,7 @@ def _check(
     """Show when the window would open, or why it is invalid."""
     try:
         window = _read_window(request.body, name or "window", reasoned=False)
-        form = forms.check_window(form, window)
+        form = forms.check_window(request.caller, form, window)
     except TidegateError as error:
         return layout.answer(request, _refused(form, error), problem=error)
     return layout.answer(request, _page(form))

@@ -117,7 +117,15 @@ def skip(
         rollouts.skip,
         *(request.caller, request.path.rollout_id, body.host_id.strip(), body.reason),
     )
-    return _attempt(request, pages, layout, run, "skipped")
+    return layout.attempt_and_lead(
+        request,
+        run,
+        lambda done: (
+            f"/rollouts/{request.path.rollout_id}",
+            "skipped already" if done.warnings else "skipped",
+        ),
+        lambda: pages.page_of(request, request.path.rollout_id),
+    )
 
 
 def override(

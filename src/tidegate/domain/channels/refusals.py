@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+from tidegate.domain.rollouts.states import OPEN
 from tidegate.domain.times import describe_end
 from tidegate.errors import Conflict, Formatted, Invalid, NotFound, Refused
 
@@ -131,8 +132,12 @@ class AlreadyPromoted(Refused):
     code = "already_promoted"
 
     def __init__(self, rollout_id: str, state: str) -> None:
+        channel, _, attempt = rollout_id.partition("@")
+        release = attempt.partition("~")[0]
+        is_open = state in OPEN
+        said = f"is being rolled out on {channel}" if is_open else f"succeeded on {channel}"
         super().__init__(
-            f"{rollout_id} is {state} already", rollout_id=rollout_id, rollout_state=state
+            f"{release} {said} already: {rollout_id}", rollout_id=rollout_id, rollout_state=state
         )
 
 
