@@ -461,6 +461,35 @@ def test_an_idle_edge_says_so_if_the_same_release_stopped_there() -> None:
         assert (first == "channel rollback stable") is expected, newest
 
 
+@pytest.mark.req("OP-10", engines=None, reason="a pure function")
+def test_names_every_stop_at_once_with_the_command_that_ends_it() -> None:
+    state = open_to()
+    for gate in ("freeze", "hold", "window"):
+        state = SHUT[gate][0](state)
+    (xmas,) = state.freezes
+    audit = replace(xmas, row=replace(xmas.row, freeze_id="f2", until=SOON))
+    state = altered(state, freezes=(xmas, audit))
+
+    found = explain(state, ROLLOUT).waits
+
+    stops = [wait for wait in found if wait.code in ("freeze", "hold", "window")]
+    ends = sorted(line for wait in stops for line in commands(wait))
+    assert ends == [
+        "channel release stable",
+        "freeze delete f1",
+        "freeze delete f2",
+        f"rollout override {ROLLOUT} --gate freeze",
+        f"rollout override {ROLLOUT} --gate freeze",
+        f"rollout override {ROLLOUT} --gate hold",
+        f"rollout override {ROLLOUT} --gate window",
+    ]
+    window = wait_at(state, "window")
+    assert (window.hosts, window.some) == (1, (WHO,))
+    assert "Window nightly never opens again" in window.sentence
+    for wait in found:
+        check_wait(wait, "all at once")
+
+
 def test_reports_that_a_protected_channel_needs_a_second_person() -> None:
     frozen = SHUT["freeze"][0](open_to())
     alone = explain(frozen, ROLLOUT)

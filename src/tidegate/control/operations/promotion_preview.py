@@ -28,14 +28,18 @@ class PromotionPreview:
         it now, and how many hosts get it.
         """
         promotions = self._promotions
-        made = promotions.plan(channel).plan
-        windows = (start.sentence for start in promotions.list_earliest(made, promotions.now()))
-        holds = (*promotions.list_holds(channel, release_id), *dict.fromkeys(filter(None, windows)))
+        planned = promotions.plan(channel)
+        holds = (*promotions.list_holds(channel, release_id), *self._list_windows(planned))
         return (
             *promotions.describe_bad_end(channel, release_id),
             *(f"Its orders would wait. {text}" for text in holds),
-            _describe_hosts(made.hosts),
+            _describe_hosts(planned.plan.hosts),
         )
+
+    def _list_windows(self, planned: promotion_planning.PlannedPromotion) -> tuple[str, ...]:
+        """List which windows would hold waves of the plan."""
+        starts = self._promotions.list_earliest(planned.plan, self._promotions.now())
+        return tuple(dict.fromkeys(start.sentence for start in starts if start.sentence))
 
     def describe_rollback(self, channel: str, to: str | None, *, now: bool) -> tuple[str, ...]:
         """Describe which release a rollback would choose now, and how many hosts get it."""
@@ -80,11 +84,14 @@ class PromotionPreview:
         )
 
     def list_waits(self, channel: str, rollout_id: str | None, now: bool) -> tuple[str, ...]:
-        """List what a rollback waits for or passes; windows only if its rollout is open."""
+        """List what a rollback waits for or passes; windows by its plan if none is open."""
         if now:
             found = self._promotions.waits(channel, rollout_id, what="other orders")
             return tuple(f"{text}; this rollback passes it" for text in found)
         found = self._promotions.waits(channel, rollout_id)
+        if rollout_id is None:
+            planned = self._promotions.plan(channel, rollback=True)
+            found = (*found, *self._list_windows(planned))
         to = "" if rollout_id is None else f"--to {names.ref_of(rollout_id)} "
         hint = (
             f"To go back in spite of it: tidegate channel rollback {channel} {to}--now --reason … "

@@ -145,6 +145,12 @@ def _list_blocked_by_windows(
             yield _to_blocked(WINDOW, host_id, block)
 
 
+def list_outside_later(look: context.GateContext) -> list[inputs.BlockedHosts]:
+    """List the hosts whose windows would hold them if no gate did that is the same for all."""
+    waiting = [host_id for host_id, _, _ in list_waiting(look)]
+    return list(_list_blocked_by_windows(look, (*waiting, *_list_ordered(look))))
+
+
 def _word_for_host(
     look: context.GateContext, gate: str, host_id: str, block: context.Block
 ) -> context.Block:

@@ -7,7 +7,15 @@ from datetime import datetime
 from typing import Final
 
 from tidegate.domain.channels.rows import Freeze
-from tidegate.domain.gates import context, dispatch_pass, host_checks, host_waits, inputs, remedies
+from tidegate.domain.gates import (
+    context,
+    dispatch_pass,
+    host_checks,
+    host_waits,
+    inputs,
+    remedies,
+    rollout_checks,
+)
 from tidegate.domain.gates.checks import GATES
 from tidegate.domain.hosts.states import SETTLED, describe_host_state
 from tidegate.domain.times import describe_time
@@ -19,30 +27,38 @@ _NEEDS_PERSON: Final = frozenset({"paused", "hold", "quarantine", "freshness"})
 def list_gate_waits(
     look: context.GateContext, state: inputs.FleetState, rollout_id: str
 ) -> Iterator[inputs.Wait]:
-    """List the hosts that each gate holds, and the shut gates of the rollout at which no host
-    waits.
+    """List the hosts that each gate holds, and every other stop: the shut gates of the rollout at
+    which no host waits, each further freeze, and the windows that would be shut after them.
     """
     held: dict[str, list[inputs.BlockedHosts]] = {}
     for item in dispatch_pass.list_blocked(state, rollout_id):
         held.setdefault(item.gate, []).append(item)
     for gate in _list_shut_for_all(look):
         held.setdefault(gate.gate, [gate])
+    if dispatch_pass.WINDOW not in held and (outside := dispatch_pass.list_outside_later(look)):
+        held[dispatch_pass.WINDOW] = outside
     for name, items in held.items():
         yield _make_wait(look, name, items)
+    for block in list(rollout_checks.list_freeze_blocks(look))[1:] if "freeze" in held else ():
+        yield _make_wait(look, "freeze", [_block_no_host("freeze", block)])
 
 
 def _list_shut_for_all(look: context.GateContext) -> Iterator[inputs.BlockedHosts]:
     for gate in GATES:
         block = None if gate.per_host else gate.blocks(look, "")
         if block is not None:
-            yield inputs.BlockedHosts(
-                gate=gate.name,
-                hosts=0,
-                host_id="",
-                reason=block.reason,
-                evidence=block.evidence,
-                until=block.until,
-            )
+            yield _block_no_host(gate.name, block)
+
+
+def _block_no_host(gate: str, block: context.Block) -> inputs.BlockedHosts:
+    return inputs.BlockedHosts(
+        gate=gate,
+        hosts=0,
+        host_id="",
+        reason=block.reason,
+        evidence=block.evidence,
+        until=block.until,
+    )
 
 
 def _make_wait(

@@ -81,14 +81,18 @@ def check_pause(look: context.GateContext, host_id: str) -> context.Block | None
 
 
 def check_freeze(look: context.GateContext, host_id: str) -> context.Block | None:
+    return next(list_freeze_blocks(look), None)
+
+
+def list_freeze_blocks(look: context.GateContext) -> Iterator[context.Block]:
+    """Yield a block for each freeze that covers the channel."""
     for seen in look.state.freezes:
         freeze = seen.row
         if _covers(freeze, look):
-            return context.Block(
+            yield context.Block(
                 f"freeze {freeze.freeze_id}{times.describe_end(freeze.until)}: {freeze.reason}",
                 inputs.GateEvidence(channel_rows.FREEZES.name, freeze.freeze_id, seen.version),
             )
-    return None
 
 
 def _covers(freeze: channel_rows.Freeze, look: context.GateContext) -> bool:
