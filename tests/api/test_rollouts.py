@@ -335,6 +335,20 @@ def test_explains_why_hosts_wait(fleet: ServedFleet) -> None:
     assert fleet.viewer.get("/v1/rollouts/web-stable@web.9/explain").status_code == 404
 
 
+def test_tells_when_a_host_that_does_not_take_its_order_reported_last(fleet: ServedFleet) -> None:
+    fleet.sail()
+    assert fleet.agents["web-01"].beat().status_code == 200
+    heard = fleet.clock()
+    fleet.wait(75)
+
+    why = fleet.viewer.get(f"{URL}/explain").json()
+
+    (wait,) = [item for item in why["waits"] if item["code"] == "pending"]
+    assert f"it last reported at {heard:%Y-%m-%d %H:%M} UTC" in wait["sentence"]
+    skip = f"tidegate rollout skip {ROLLOUT} web-01 --reason …"
+    assert wait["remedies"] == [{"command": skip, "when": "if the host is switched off"}]
+
+
 def test_shows_a_rollout_as_it_was(fleet: ServedFleet) -> None:
     fleet.sail()
     before = fleet.installation.log.head()

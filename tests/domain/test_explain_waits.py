@@ -362,15 +362,28 @@ def test_progress_that_ends_by_itself_suggests_no_command() -> None:
     soaking = replace(
         standing("web-00", HostState.SOAKING), busy=True, soak_due_at=SOON, due_at=SOON
     )
-    ordered = replace(
-        standing("web-01", HostState.PENDING), busy=True, due_at=SOON, dispatched_at=BEFORE
-    )
-    state = with_tally(open_to(soaking, ordered), current_wave=0)
+    state = with_tally(open_to(soaking), current_wave=0)
 
     found = explain(state, ROLLOUT).waits
 
-    assert {wait.code for wait in found} >= {"undeclared", "pending", "wave-promotion"}
+    assert {wait.code for wait in found} >= {"undeclared", "wave-promotion"}
     assert [remedy for wait in found for remedy in wait.remedies] == []
+
+
+def test_a_host_that_does_not_take_its_order_may_be_switched_off() -> None:
+    """The silent one is named first, because the command names that host."""
+    quiet = {"state": HostState.PENDING, "busy": True, "due_at": SOON, "dispatched_at": BEFORE}
+    state = open_to(*(HostStanding(host_id=name, **quiet) for name in ("web-00", WHO)))
+    state = with_rollout(state, heard={"web-00": BEFORE})
+
+    found = wait_at(with_host(state, silent_since=BEFORE), "pending")
+    heard = wait_at(state, "pending")
+
+    assert commands(found) == [f"rollout skip {ROLLOUT} {WHO}"]
+    assert commands(heard) == [f"rollout skip {ROLLOUT} web-00"]
+    assert found.remedies[0].when == heard.remedies[0].when == "if the host is switched off"
+    for wait in (found, heard):
+        assert "it last reported at 2026-05-04 07:55 UTC" in wait.sentence
 
 
 def test_a_closed_edge_names_the_promotion_there_first_and_the_override_last() -> None:

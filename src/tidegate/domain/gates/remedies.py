@@ -114,9 +114,10 @@ def abort(rollout_id: str) -> inputs.Remedy:
     )
 
 
-def skip(rollout_id: str, host_id: str) -> inputs.Remedy:
+def skip(rollout_id: str, host_id: str, when: str = "") -> inputs.Remedy:
     return inputs.Remedy(
-        f"tidegate rollout skip {rollout_id} {host_id} --reason …", f"to continue without {host_id}"
+        f"tidegate rollout skip {rollout_id} {host_id} --reason …",
+        when or f"to continue without {host_id}",
     )
 
 
