@@ -146,6 +146,46 @@ def test_a_rollback_that_a_freeze_and_a_window_hold_names_both(fleet: ServedFlee
     assert f"tidegate rollout override {CHANNEL}@web.1~2 --gate window --reason …" in ended
 
 
+# ── what does not move ────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_rollout_in_which_a_gate_holds_every_host_says_so(fleet: ServedFleet) -> None:
+    start_at = (fleet.clock() + timedelta(hours=2)).isoformat()
+    body = {"release_id": "web.1", "start_at": start_at}
+    assert fleet.manager.post(f"{HERE}/promote", json=body).status_code == 200
+    fleet.dispatch()
+
+    (channel,) = status(fleet.viewer)["channels"]
+    shown = fleet.viewer.get(f"/v1/rollouts/{CHANNEL}@web.1").json()
+
+    says = "wave 1 of 2 (canary): 0 of 1 hosts done, waits for start-at"
+    assert channel["progress"]["says"] == shown["progress"]["says"] == says
+    fleet.wait(7_201)
+    fleet.dispatch(thorough=True)
+    (channel,) = status(fleet.viewer)["channels"]
+    assert channel["progress"]["says"] == "wave 1 of 2 (canary): 0 of 1 hosts done"
+
+
+def test_status_counts_the_hosts_that_the_newest_rollout_skipped(fleet: ServedFleet) -> None:
+    fleet.promote()
+    fleet.dispatch()
+    fleet.converge("web-01")
+    fleet.dispatch()
+    body = {"host_id": "web-02", "reason": "switched off"}
+    url = f"/v1/rollouts/{CHANNEL}@web.1/skip"
+    assert fleet.operator.post(url, json=body).status_code == 200
+    fleet.dispatch(thorough=True)
+
+    found = status(fleet.viewer)
+
+    assert found["channels"][0]["outcome"] == "succeeded"
+    assert found["is_well"] is True
+    (item,) = found["notices"]
+    assert (item["kind"], item["channel"]) == ("skipped", CHANNEL)
+    assert item["says"] == "1 host was skipped and does not run web.1"
+    assert item["next"] == f"tidegate rollout show {CHANNEL} --hosts"
+
+
 # ── what a dry run of a rollback shows ────────────────────────────────────────────────────────────
 
 

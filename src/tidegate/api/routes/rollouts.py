@@ -246,12 +246,11 @@ def show_rollout(
     )
     if row is None or tally is None:
         raise refusals.RolloutUnknown(rollout_id)
+    shut = None if gates is None else gates.row
     body = structs.replace(
         _body(fleet_reader, people, row, tally.row),
-        gates=rollout_waits.list_gates(
-            fleet_reader, tally.row, None if gates is None else gates.row
-        ),
-        progress=rollout_waits.find_progress(reads, tally.row),
+        gates=rollout_waits.list_gates(fleet_reader, tally.row, shut),
+        progress=rollout_waits.find_progress(reads, tally.row, shut),
     )
     return routing.Response(body, version=row.version)
 

@@ -43,9 +43,10 @@ def list_gates(
 
 
 def find_progress(
-    reads: Reads, tally: rollout_rows.RolloutTally
+    reads: Reads, tally: rollout_rows.RolloutTally, gates: rollout_rows.RolloutGates | None
 ) -> progress.RolloutProgress | None:
     """Describe what the rollout does now; None: it is over, stopped or paused."""
+    shut = [] if gates is None else [item.gate for item in gates.blocked]
     until = None
     if tally.outcome is None and any(wave.count(states.HostState.SOAKING) for wave in tally.waves):
         prefix = host_rows.record_id(tally.rollout_id, "")
@@ -57,4 +58,4 @@ def find_progress(
             if row.state is states.HostState.SOAKING and row.soak_due_at is not None
         ]
         until = max(ends, default=None) if len(rows) < RECORDS_MAX else None
-    return progress.describe_progress(tally, until)
+    return progress.describe_progress(tally, until, shut)

@@ -25,7 +25,12 @@ from tidegate.domain.packages import (
 )
 from tidegate.domain.requests import rows as request_rows, states as request_states
 from tidegate.domain.requests.words import describe_request
-from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states, tallies
+from tidegate.domain.rollouts import (
+    outcomes,
+    rows as rollout_rows,
+    states as rollout_states,
+    tallies,
+)
 from tidegate.domain.rollouts.progress import RolloutProgress
 from tidegate.domain.times import describe_end, describe_time
 
@@ -50,6 +55,7 @@ class NoticeKind(StrEnum):
     OVERRIDE = "override"
     REQUEST = "request"
     GATE = "gate"
+    SKIPPED = "skipped"
 
 
 class StatusNotice(Struct, frozen=True, kw_only=True):
@@ -138,8 +144,9 @@ class StatusReader:
             newest: rollout_rows.RolloutTally | None = None if tally is None else tally.row
             is_open = newest is not None and newest.outcome is None
             under_way += is_open
+            known: rollout_rows.RolloutGates | None = None if gates is None else gates.row
             progress = (
-                rollout_waits.find_progress(self._reads, newest) if newest is not None else None
+                None if newest is None else rollout_waits.find_progress(self._reads, newest, known)
             )
             frozen = _frozen_by(freezes, newest, picture.taken_at)
             shown.append(
@@ -151,11 +158,10 @@ class StatusReader:
             )
             shut: tuple[rollout_waits.GateShown, ...] = ()
             if newest is not None and is_open:
-                shut = rollout_waits.list_gates(
-                    self._fleet, newest, None if gates is None else gates.row
-                )
+                shut = rollout_waits.list_gates(self._fleet, newest, known)
             if newest is not None:
                 found.notices.extend(_overrides(newest, picture.taken_at))
+                found.notices.extend(_skipped(newest, pictured))
             part = _describe(channel, pictured, newest, shut, frozen)
             found.attention.extend(part.attention)
             found.notices.extend(part.notices)
@@ -348,6 +354,24 @@ def _overrides(tally: rollout_rows.RolloutTally, now: datetime) -> Iterator[Stat
             until=until,
             next=f"tidegate rollout explain {tally.channel}",
         )
+
+
+def _skipped(
+    tally: rollout_rows.RolloutTally, pictured: fleet_picture.ChannelPicture
+) -> Iterator[StatusNotice]:
+    """Yield a notice if the channel's newest rollout ended without hosts that do not run its
+    release.
+    """
+    count = min(outcomes.counts_of(tally).skipped, pictured.hosts - pictured.on_wanted)
+    if tally.outcome is None or count <= 0:
+        return
+    yield StatusNotice(
+        kind=NoticeKind.SKIPPED,
+        channel=tally.channel,
+        says=f"{count} {'host was' if count == 1 else 'hosts were'} skipped and "
+        f"{'does' if count == 1 else 'do'} not run {tally.target_ref}",
+        next=f"tidegate rollout show {tally.channel} --hosts",
+    )
 
 
 def _old_agents(host_ids: tuple[str, ...]) -> Attention:

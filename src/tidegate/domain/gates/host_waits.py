@@ -40,7 +40,9 @@ def is_rolling_back(row: inputs.HostStanding) -> bool:
 def list_host_waits(look: context.GateContext) -> Iterator[inputs.Wait]:
     """Group the hosts that have a record and are not done by what they are doing."""
     groups: dict[str, tuple[HostActivity, list[inputs.HostStanding]]] = {}
-    for seen in sorted(look.rollout.standings.values(), key=lambda seen: not _is_silent(look, seen)):
+    for seen in sorted(
+        look.rollout.standings.values(), key=lambda seen: not _is_silent(look, seen)
+    ):
         doing = find_activity(look, seen.row)
         if doing is not None:
             groups.setdefault(doing.code, (doing, []))[1].append(seen.row)
