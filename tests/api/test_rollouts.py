@@ -357,8 +357,8 @@ def test_tells_by_whom_and_why_a_host_was_skipped(fleet: ServedFleet) -> None:
 
     during = fleet.viewer.get(f"{URL}/explain", params={"host_id": "web-02"}).json()["answer"]
     fleet.converge("web-01")
-    body = {"reason": "holidays", "channels": [CHANNEL], "freeze_id": "xmas"}
-    assert fleet.operator.post("/v1/freezes", json=body).status_code == 201
+    freeze = {"reason": "holidays", "channels": [CHANNEL], "freeze_id": "xmas"}
+    assert fleet.operator.post("/v1/freezes", json=freeze).status_code == 201
     fleet.dispatch(thorough=True)
     (after,) = fleet.viewer.get("/v1/hosts/web-02/explain").json()["items"]
 

@@ -372,7 +372,12 @@ def test_progress_that_ends_by_itself_suggests_no_command() -> None:
 
 def test_a_host_that_does_not_take_its_order_may_be_switched_off() -> None:
     """The silent one is named first, because the command names that host."""
-    quiet: dict[str, Any] = {"state": HostState.PENDING, "busy": True, "due_at": SOON, "dispatched_at": BEFORE}
+    quiet: dict[str, Any] = {
+        "state": HostState.PENDING,
+        "busy": True,
+        "due_at": SOON,
+        "dispatched_at": BEFORE,
+    }
     state = open_to(*(HostStanding(host_id=name, **quiet) for name in ("web-00", WHO)))
     state = with_rollout(state, heard={"web-00": BEFORE})
 

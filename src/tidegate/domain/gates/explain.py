@@ -77,7 +77,9 @@ def explain(
         if dispatch_pass.is_ordered(standing) and stop is not None:
             answer = f"{stop.gate}: {stop.reason}; the host has its order and may not use it now"
         if standing.left is not None:
-            answer = f"{_describe_leaving(rollout_id, standing.left, skipped)}. It is not waited for"
+            answer = (
+                f"{_describe_leaving(rollout_id, standing.left, skipped)}. It is not waited for"
+            )
     elif standing is not None and standing.left is not None:
         later = "" if shut is None else f". Now {shut.gate} holds it: {shut.reason}"
         answer = (
