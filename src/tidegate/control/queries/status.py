@@ -25,12 +25,7 @@ from tidegate.domain.packages import (
 )
 from tidegate.domain.requests import rows as request_rows, states as request_states
 from tidegate.domain.requests.words import describe_request
-from tidegate.domain.rollouts import (
-    outcomes,
-    rows as rollout_rows,
-    states as rollout_states,
-    tallies,
-)
+from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states, tallies
 from tidegate.domain.rollouts.progress import RolloutProgress
 from tidegate.domain.times import describe_end, describe_time
 
@@ -362,7 +357,7 @@ def _skipped(
     """Yield a notice if the channel's newest rollout ended without hosts that do not run its
     release.
     """
-    count = min(outcomes.counts_of(tally).skipped, pictured.hosts - pictured.on_wanted)
+    count = min(tallies.count_skipped(tally), pictured.hosts - pictured.on_wanted)
     if tally.outcome is None or count <= 0:
         return
     yield StatusNotice(

@@ -7,15 +7,7 @@ from datetime import datetime
 from typing import Final
 
 from tidegate.domain.channels.rows import Freeze
-from tidegate.domain.gates import (
-    context,
-    dispatch_pass,
-    host_checks,
-    host_waits,
-    inputs,
-    remedies,
-    rollout_checks,
-)
+from tidegate.domain.gates import context, dispatch_pass, host_checks, host_waits, inputs, remedies
 from tidegate.domain.gates.checks import GATES
 from tidegate.domain.hosts.states import SETTLED, describe_host_state
 from tidegate.domain.times import describe_time
@@ -39,26 +31,23 @@ def list_gate_waits(
         held[dispatch_pass.WINDOW] = outside
     for name, items in held.items():
         yield _make_wait(look, name, items)
-    for block in list(rollout_checks.list_freeze_blocks(look))[1:] if "freeze" in held else ():
-        yield _make_wait(look, "freeze", [_block_no_host("freeze", block)])
+    if dispatch_pass.FREEZE in held:
+        for item in dispatch_pass.list_further_freezes(look):
+            yield _make_wait(look, item.gate, [item])
 
 
 def _list_shut_for_all(look: context.GateContext) -> Iterator[inputs.BlockedHosts]:
     for gate in GATES:
         block = None if gate.per_host else gate.blocks(look, "")
         if block is not None:
-            yield _block_no_host(gate.name, block)
-
-
-def _block_no_host(gate: str, block: context.Block) -> inputs.BlockedHosts:
-    return inputs.BlockedHosts(
-        gate=gate,
-        hosts=0,
-        host_id="",
-        reason=block.reason,
-        evidence=block.evidence,
-        until=block.until,
-    )
+            yield inputs.BlockedHosts(
+                gate=gate.name,
+                hosts=0,
+                host_id="",
+                reason=block.reason,
+                evidence=block.evidence,
+                until=block.until,
+            )
 
 
 def _make_wait(
