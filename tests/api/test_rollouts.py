@@ -335,6 +335,39 @@ def test_explains_why_hosts_wait(fleet: ServedFleet) -> None:
     assert fleet.viewer.get("/v1/rollouts/web-stable@web.9/explain").status_code == 404
 
 
+def test_tells_when_a_host_that_does_not_take_its_order_reported_last(fleet: ServedFleet) -> None:
+    fleet.sail()
+    assert fleet.agents["web-01"].beat().status_code == 200
+    heard = fleet.clock()
+    fleet.wait(75)
+
+    why = fleet.viewer.get(f"{URL}/explain").json()
+
+    (wait,) = [item for item in why["waits"] if item["code"] == "pending"]
+    assert f"it last reported at {heard:%Y-%m-%d %H:%M} UTC" in wait["sentence"]
+    skip = f"tidegate rollout skip {ROLLOUT} web-01 --reason …"
+    assert wait["remedies"] == [{"command": skip, "when": "if the host is switched off"}]
+
+
+def test_tells_by_whom_and_why_a_host_was_skipped(fleet: ServedFleet) -> None:
+    fleet.sail()
+    body = {"host_id": "web-02", "reason": "switched off"}
+    assert fleet.operator.post(f"{URL}/skip", json=body).status_code == 200
+    at = f"{fleet.clock():%Y-%m-%d %H:%M} UTC: switched off"
+
+    during = fleet.viewer.get(f"{URL}/explain", params={"host_id": "web-02"}).json()["answer"]
+    fleet.converge("web-01")
+    freeze = {"reason": "holidays", "channels": [CHANNEL], "freeze_id": "xmas"}
+    assert fleet.operator.post("/v1/freezes", json=freeze).status_code == 201
+    fleet.dispatch(thorough=True)
+    (after,) = fleet.viewer.get("/v1/hosts/web-02/explain").json()["items"]
+
+    assert during.startswith(f"the host was skipped in {ROLLOUT} by "), during
+    assert during.endswith(f" at {at}. It is not waited for"), during
+    later = ". It gets the release as a late host. Now freeze holds it: freeze xmas: holidays"
+    assert after["answer"] == during.replace(". It is not waited for", later)
+
+
 def test_shows_a_rollout_as_it_was(fleet: ServedFleet) -> None:
     fleet.sail()
     before = fleet.installation.log.head()

@@ -114,6 +114,78 @@ def test_a_rollback_that_waits_for_a_window_needs_attention(fleet: ServedFleet) 
     assert item["next"] == f"tidegate channel rollback {CHANNEL} --to web.1 --now --reason …"
 
 
+def test_a_rollback_that_a_freeze_and_a_window_hold_names_both(fleet: ServedFleet) -> None:
+    for release in ("web.1", "web.2"):
+        fleet.promote(release)
+        fleet.succeed()
+    for freeze_id in ("xmas", "audit"):
+        body = {"reason": "holidays", "channels": [CHANNEL], "freeze_id": freeze_id}
+        assert fleet.operator.post("/v1/freezes", json=body).status_code == 201
+    window = {
+        "window_id": "nights",
+        "kind": "allow",
+        "start": "2026-03-01T00:00",
+        "duration_seconds": 3_600,
+        "reason": "nights only",
+        "channels": [CHANNEL],
+    }
+    assert fleet.operator.post("/v1/windows", json=window).status_code == 201
+
+    before = fleet.viewer.get(f"{HERE}/ladder").json()["warnings"]
+    done = fleet.manager.post(f"{HERE}/rollback", json={"reason": "slow"}).json()["warnings"]
+    explained = fleet.viewer.get(f"/v1/rollouts/{CHANNEL}@web.1~2/explain").json()["waits"]
+
+    for warnings in (before, done):
+        for stop in ("Freeze xmas", "Freeze audit", "Window nights"):
+            (found,) = [line for line in warnings if stop in line]
+            assert "--now --reason …" in found, found
+    assert {wait["code"] for wait in explained} >= {"freeze", "window"}
+    ended = [item["command"] for wait in explained for item in wait["remedies"]]
+    for freeze_id in ("xmas", "audit"):
+        assert f"tidegate freeze delete {freeze_id} --reason …" in ended
+    assert f"tidegate rollout override {CHANNEL}@web.1~2 --gate window --reason …" in ended
+
+
+# ── what does not move ────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_rollout_in_which_a_gate_holds_every_host_says_so(fleet: ServedFleet) -> None:
+    start_at = (fleet.clock() + timedelta(hours=2)).isoformat()
+    body = {"release_id": "web.1", "start_at": start_at}
+    assert fleet.manager.post(f"{HERE}/promote", json=body).status_code == 200
+    fleet.dispatch()
+
+    (channel,) = status(fleet.viewer)["channels"]
+    shown = fleet.viewer.get(f"/v1/rollouts/{CHANNEL}@web.1").json()
+
+    says = "wave 1 of 2 (canary): 0 of 1 hosts done, waits for start-at"
+    assert channel["progress"]["says"] == shown["progress"]["says"] == says
+    fleet.wait(7_201)
+    fleet.dispatch(thorough=True)
+    (channel,) = status(fleet.viewer)["channels"]
+    assert channel["progress"]["says"] == "wave 1 of 2 (canary): 0 of 1 hosts done"
+
+
+def test_status_counts_the_hosts_that_the_newest_rollout_skipped(fleet: ServedFleet) -> None:
+    fleet.promote()
+    fleet.dispatch()
+    fleet.converge("web-01")
+    fleet.dispatch()
+    body = {"host_id": "web-02", "reason": "switched off"}
+    url = f"/v1/rollouts/{CHANNEL}@web.1/skip"
+    assert fleet.operator.post(url, json=body).status_code == 200
+    fleet.dispatch(thorough=True)
+
+    found = status(fleet.viewer)
+
+    assert found["channels"][0]["outcome"] == "succeeded"
+    assert found["is_well"] is True
+    (item,) = found["notices"]
+    assert (item["kind"], item["channel"]) == ("skipped", CHANNEL)
+    assert item["says"] == "1 host was skipped and does not run web.1"
+    assert item["next"] == f"tidegate rollout show {CHANNEL} --hosts"
+
+
 # ── what a dry run of a rollback shows ────────────────────────────────────────────────────────────
 
 

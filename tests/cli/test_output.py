@@ -11,6 +11,7 @@ from tests.cli.scripted_server import ScriptedResponse, in_turn, serve_script
 from tests.cli.shell import Shell
 from tidegate import errors
 from tidegate.cli.exit_codes import CommandExit, ExitCode, exit_code_of, exit_code_of_status
+from tidegate.cli.gates import explain_lines
 from tidegate.cli.live_view import plain, retry_while_away, wave_line
 from tidegate.cli.output import aligned, fact_members, text
 from tidegate.cli.symbols import STATES, TONES, clean, moment, segments, size
@@ -205,3 +206,21 @@ def test_members_are_cut_at_a_word_and_never_those_that_matter() -> None:
     assert len(cut.replace(f"{value['reason']}", "")) < 160
     assert fact_members({"a": "x" * 200, "to": "Left"}) == "to=Left, …"
     assert fact_members({"a": 1, "b": "two"}) == "a=1, b=two"
+
+
+def test_an_explanation_prints_each_command_once() -> None:
+    waive = {"command": "tidegate rollout clear prod --mode waive --host h1 --reason …"}
+    retry = {"command": "tidegate rollout retry prod h1 --reason …"}
+    waits = [
+        {"sentence": "Stopped", "remedies": [waive]},
+        {"sentence": "h1 failed", "remedies": [retry, waive]},
+    ]
+
+    lines = ["".join(text for text, _ in line) for line in explain_lines({"waits": waits})]
+
+    assert lines == [
+        "- Stopped",
+        f"    next: {waive['command']}",
+        "- h1 failed",
+        f"    next: {retry['command']}",
+    ]

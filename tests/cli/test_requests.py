@@ -131,3 +131,32 @@ def test_warns_if_no_approver_remains(fleet: ServedFleet, tmp_path: Path) -> Non
     assert done.code == 0, done
     assert f"warning: Nobody may approve on {CHANNEL} now, and 1 must." in done.err
     assert f"tidegate user grant NAME approver@channel:{CHANNEL}" in done.err
+
+
+def test_explain_names_a_request_that_keeps_a_rollout_from_opening(
+    fleet: ServedFleet, cem: Shell, eve: Shell
+) -> None:
+    protect(fleet)
+    made = eve.run("channel", "promote", CHANNEL, "web.1", "--reason", "go")
+    (request,) = fleet.viewer.get("/v1/requests").json()["items"]
+    request_id, (approver, *_) = request["request_id"], request["approvers"]
+
+    before = eve.run("rollout", "explain", CHANNEL)
+    approved = cem.run("request", "approve", request_id)
+    fleet.succeed()
+    done = eve.run("rollout", "explain", CHANNEL)
+    eve.run("channel", "promote", CHANNEL, "web.2", "--reason", "go on")
+    after = eve.run("rollout", "explain", CHANNEL)
+
+    assert made.code == 9, made
+    assert before.code == 4, before
+    assert f"channel {CHANNEL} has no rollout yet; {request_id} waits for the approval of " in (
+        before.err
+    )
+    assert (approver["name"] or approver["user_id"]) in before.err, before.err
+    assert f"try: tidegate request show {request_id}" in before.err
+    assert approved.code == 0, approved
+    assert "waits for the approval" not in done.out
+    assert " waits for the approval of " in after.out, after
+    assert "promote web.2" in after.out
+    assert "    next: tidegate request show R-" in after.out

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from tests.cli.all_commands import COMMANDS
 from tests.domain.gate_inputs import ROLLOUT, T0, channel, standing, with_rollout, with_tally
 from tests.domain.test_gates import NAMES, SHUT, WHO, open_to, with_host
-from tidegate.domain.channels.facts import ChannelEdge, ChannelProtection
+from tidegate.domain.channels.facts import ChannelEdge, ChannelProtection, EdgeRequires
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import (
     Explanation,
@@ -33,7 +33,8 @@ from tidegate.domain.gates.inputs import (
     Wait,
 )
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts.states import DISPATCHABLE, Outcome, RolloutState
+from tidegate.domain.rollouts.rows import ReleaseStanding
+from tidegate.domain.rollouts.states import DISPATCHABLE, Outcome, RolloutState, Word
 
 SOON = T0 + timedelta(minutes=5)
 BEFORE = T0 - timedelta(minutes=5)
@@ -361,15 +362,33 @@ def test_progress_that_ends_by_itself_suggests_no_command() -> None:
     soaking = replace(
         standing("web-00", HostState.SOAKING), busy=True, soak_due_at=SOON, due_at=SOON
     )
-    ordered = replace(
-        standing("web-01", HostState.PENDING), busy=True, due_at=SOON, dispatched_at=BEFORE
-    )
-    state = with_tally(open_to(soaking, ordered), current_wave=0)
+    state = with_tally(open_to(soaking), current_wave=0)
 
     found = explain(state, ROLLOUT).waits
 
-    assert {wait.code for wait in found} >= {"undeclared", "pending", "wave-promotion"}
+    assert {wait.code for wait in found} >= {"undeclared", "wave-promotion"}
     assert [remedy for wait in found for remedy in wait.remedies] == []
+
+
+def test_a_host_that_does_not_take_its_order_may_be_switched_off() -> None:
+    """The silent one is named first, because the command names that host."""
+    quiet: dict[str, Any] = {
+        "state": HostState.PENDING,
+        "busy": True,
+        "due_at": SOON,
+        "dispatched_at": BEFORE,
+    }
+    state = open_to(*(HostStanding(host_id=name, **quiet) for name in ("web-00", WHO)))
+    state = with_rollout(state, heard={"web-00": BEFORE})
+
+    found = wait_at(with_host(state, silent_since=BEFORE), "pending")
+    heard = wait_at(state, "pending")
+
+    assert commands(found) == [f"rollout skip {ROLLOUT} {WHO}"]
+    assert commands(heard) == [f"rollout skip {ROLLOUT} web-00"]
+    assert found.remedies[0].when == heard.remedies[0].when == "if the host is switched off"
+    for wait in (found, heard):
+        assert "it last reported at 2026-05-04 07:55 UTC" in wait.sentence
 
 
 def test_a_closed_edge_names_the_promotion_there_first_and_the_override_last() -> None:
@@ -385,6 +404,108 @@ def test_a_closed_edge_names_the_promotion_there_first_and_the_override_last() -
         f"rollout override {ROLLOUT} --gate edges",
     ]
     assert [remedy.when for remedy in found.remedies] == ["", "in an emergency"]
+
+
+def shut_edge(**members: Any) -> PrecedingChannel:
+    """Return a channel that comes first, and where the release did not succeed last."""
+    found = ReleaseStanding(channel="base", release_id="web.2", rollout_id="base@web.2", **members)
+    row = Versioned(replace(channel(name="base"), created_at=T0), 21)
+    return PrecedingChannel(row, Versioned(found, 22), None, None, "")
+
+
+def halted_there() -> PrecedingChannel:
+    seen = open_to().sight(ROLLOUT).tally
+    stopped = replace(seen.row, halted_at=BEFORE, state=RolloutState.REVERTED)
+    return altered(shut_edge(), tally=Versioned(stopped, 23))
+
+
+def quarantined_there() -> PrecedingChannel:
+    row = SHUT["quarantine"][0](open_to()).sight(ROLLOUT).quarantined
+    return altered(shut_edge(word=Word.GOOD, said_at=BEFORE), quarantined=row)
+
+
+BAD_BEFORE: dict[str, tuple[PrecedingChannel, str, str]] = {
+    "stopped": (halted_there(), "rollout explain base", "what failed on base"),
+    "failed": (
+        shut_edge(word=Word.BAD, said_at=BEFORE, host_id="dev-1"),
+        "rollout explain base",
+        "what failed on base",
+    ),
+    "rolled back from": (
+        shut_edge(word=Word.BAD, said_at=BEFORE, operator="user_op"),
+        "channel promote base web.2",
+        "the reason why base was rolled back",
+    ),
+    "quarantined": (quarantined_there(), "quarantine lift base web.2", "what failed on base"),
+}
+
+
+@pytest.mark.parametrize("there", BAD_BEFORE)
+@pytest.mark.parametrize("runs_it", [False, True])
+def test_a_release_that_is_bad_on_the_channel_before_is_not_passed_on_lightly(
+    there: str, runs_it: bool
+) -> None:
+    seen, opens, concern = BAD_BEFORE[there]
+    soaking = altered(shut_edge(), standing=None)  # an edge before it, where nothing is known
+    edges = (ChannelEdge(channel="alpha"), ChannelEdge(channel="base"))
+    state = with_rollout(open_to(), edges={"alpha": soaking, "base": seen})
+    state = with_tally(state, edges=edges, current_wave=0)
+    first, *rest = state.sight(ROLLOUT).tally.row.waves
+    counts = {HostState.CONVERGED: 1} if runs_it else {}
+    state = with_tally(state, waves=(replace(first, states=counts), *rest))
+
+    found = wait_at(state, "channel-edges")
+
+    assert commands(found) == [
+        "channel rollback stable" if runs_it else f"rollout abort {ROLLOUT}",
+        opens,
+        f"rollout override {ROLLOUT} --gate edges",
+    ]
+    assert found.remedies[0].when == "if the release is bad"
+    assert found.remedies[-1].when == f"only if you know that {concern} does not concern stable"
+
+
+def test_an_idle_edge_says_so_if_the_same_release_stopped_there() -> None:
+    edge = ChannelEdge("base", EdgeRequires.IDLE)
+    for newest, expected in (("base@web.2~2", True), ("base@web.3", False)):
+        row = replace(
+            channel(name="base"),
+            newest_rollout_id=newest,
+            newest_state=RolloutState.REVERTED,
+        )
+        seen = PrecedingChannel(Versioned(row, 21), None, None, None, "")
+        state = with_tally(with_rollout(open_to(), edges={"base": seen}), edges=(edge,))
+        first = commands(wait_at(state, "channel-edges"))[0]
+        assert (first == "channel rollback stable") is expected, newest
+
+
+@pytest.mark.req("OP-10", engines=None, reason="a pure function")
+def test_names_every_stop_at_once_with_the_command_that_ends_it() -> None:
+    state = open_to()
+    for gate in ("freeze", "hold", "window"):
+        state = SHUT[gate][0](state)
+    (xmas,) = state.freezes
+    audit = replace(xmas, row=replace(xmas.row, freeze_id="f2", until=SOON))
+    state = altered(state, freezes=(xmas, audit))
+
+    found = explain(state, ROLLOUT).waits
+
+    stops = [wait for wait in found if wait.code in ("freeze", "hold", "window")]
+    ends = sorted(line for wait in stops for line in commands(wait))
+    assert ends == [
+        "channel release stable",
+        "freeze delete f1",
+        "freeze delete f2",
+        f"rollout override {ROLLOUT} --gate freeze",
+        f"rollout override {ROLLOUT} --gate freeze",
+        f"rollout override {ROLLOUT} --gate hold",
+        f"rollout override {ROLLOUT} --gate window",
+    ]
+    window = wait_at(state, "window")
+    assert (window.hosts, window.some) == (1, (WHO,))
+    assert "Window nightly never opens again" in window.sentence
+    for wait in found:
+        check_wait(wait, "all at once")
 
 
 def test_reports_that_a_protected_channel_needs_a_second_person() -> None:

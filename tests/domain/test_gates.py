@@ -289,6 +289,14 @@ def shut(state: FleetState, host_id: str = WHO) -> list[str]:
     return [verdict.gate for verdict in judge(state, ROLLOUT, host_id) if not verdict.passed]
 
 
+def test_a_host_that_is_busy_with_this_very_rollout_says_so() -> None:
+    own = altered(open_to(), orders={WHO: Versioned(HostOrder(WHO, ROLLOUT, 1), 63)})
+
+    found = next(item for item in judge(own, ROLLOUT, WHO) if item.gate == "host-busy")
+
+    assert (found.passed, found.reason) == (False, "the host has its order of this rollout already")
+
+
 # ── each gate alone ───────────────────────────────────────────────────────────────────────────────
 
 

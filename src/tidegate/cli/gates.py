@@ -24,7 +24,8 @@ def explain_lines(found: Any) -> list[live_view.Line]:
     answer = _leave_out(str(found.get("answer") or ""), sentences)
     if answer:
         lines.append([(symbols.clean(answer), "default")])
-    lines += [line for wait in waits for line in _wait_lines(wait)]
+    shown: set[str] = set()
+    lines += [line for wait in waits for line in _wait_lines(wait, shown)]
     if found.get("protection") and any(wait.get("remedies") for wait in waits):
         lines.append([(symbols.clean(found["protection"]), "default")])
     lines += verdict_lines(found.get("verdicts") or [], sentences)
@@ -39,9 +40,9 @@ def _leave_out(text: str, sentences: Sequence[str]) -> str:
     return start if reason and any(sentence.endswith(reason) for sentence in sentences) else text
 
 
-def _wait_lines(wait: Any) -> list[live_view.Line]:
+def _wait_lines(wait: Any, shown: set[str]) -> list[live_view.Line]:
     """The lines of a wait: its cause, its start and end, and the commands that end it, with when to
-    use each.
+    use each. Commands that were ``shown`` above are left out.
     """
     line: live_view.Line = [(f"- {symbols.clean(wait['sentence'])}", "default")]
     times = [
@@ -49,10 +50,10 @@ def _wait_lines(wait: Any) -> list[live_view.Line]:
     ]
     if times:
         line.append((f"  ({', '.join(times)})", "bright_black"))
-    return [
-        line,
-        *([(_remedy(item), "default")] for item in wait.get("remedies") or []),
-    ]
+    found = [_remedy(item) for item in wait.get("remedies") or []]
+    new = [remedy for remedy in found if remedy not in shown]
+    shown.update(new)
+    return [line, *([(remedy, "default")] for remedy in new)]
 
 
 def _remedy(item: Any) -> str:

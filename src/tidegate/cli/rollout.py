@@ -12,6 +12,7 @@ from tidegate.cli import (
     channel_policy,
     channel_promotion,
     context as cli_context,
+    exit_codes,
     gates,
     hints,
     live_view,
@@ -250,13 +251,42 @@ for verb in rollout_control.VERBS:
 @cli_context.with_context
 def explain(context: cli_context.CommandContext, rollout: str, host: str | None) -> None:
     """Explain why it waits: every gate, its verdict, and the fact or row that decides it."""
-    rollout_id = rollout_names.id_of(context, rollout)
-    found = context.get(paths.at("rollouts", rollout_id, "explain"), host_id=host)
     if not context.is_for_people:
-        context.card(found, [])
+        rollout_id = rollout_names.id_of(context, rollout)
+        context.card(context.get(paths.at("rollouts", rollout_id, "explain"), host_id=host), [])
         return
+    requests = [] if "@" in rollout else _list_waiting_requests(context, rollout)
+    try:
+        rollout_id = rollout_names.id_of(context, rollout)
+    except exit_codes.CommandExit as none:
+        if not requests or none.code is not exit_codes.ExitCode.NOT_FOUND:
+            raise
+        first = f"tidegate request show {requests[0]['request_id']}"
+        waits = "; ".join(_describe_waiting(item) for item in requests)
+        raise exit_codes.CommandExit(none.code, f"{none.detail}; {waits}", first) from None
+    found = context.get(paths.at("rollouts", rollout_id, "explain"), host_id=host)
     for line in gates.explain_lines(found):
         output.say(live_view.paint(line))
+    if any(wait.get("code") == "concluded" for wait in found.get("waits") or []):
+        for item in requests:
+            output.say(f"- {_describe_waiting(item)}")
+            output.say(f"    next: tidegate request show {symbols.clean(item['request_id'])}")
+
+
+def _list_waiting_requests(context: cli_context.CommandContext, channel: str) -> list[Any]:
+    """List the requests for a rollout on the channel that wait for an approval."""
+    found = context.client.items(paths.at("requests"), {"state": "waiting"})
+    kinds = ("channel.promote", "channel.rollback")
+    return [
+        item for item in found if item["channel"] == channel and str(item["kind"]).startswith(kinds)
+    ]
+
+
+def _describe_waiting(item: Any) -> str:
+    names = [one["name"] or one["user_id"] for one in item.get("approvers") or ()]
+    who = f" of {' or '.join(names)}" if names else ""
+    text = f"{item['request_id']} waits for the approval{who}: {item.get('what') or item['kind']}"
+    return str(symbols.clean(text))
 
 
 @rollout.command("events")

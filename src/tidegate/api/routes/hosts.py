@@ -15,6 +15,7 @@ from tidegate.control.fleet import enrollment, reader
 from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.hosts import HostOperations
 from tidegate.control.operations.protection import RequestShown
+from tidegate.control.queries import log_reader, rollout_waits
 from tidegate.control.queries.host_lists import HostCriteria, HostLists, silent_criteria
 from tidegate.control.queries.host_releases import HostRelease, host_releases
 from tidegate.control.queries.people import PeopleNames
@@ -25,7 +26,6 @@ from tidegate.domain.channels import refusals as channel_refusals, rows as chann
 from tidegate.domain.fleet import agent_versions, refusals as fleet_refusals, rows as fleet_rows
 from tidegate.domain.fleet.claims import claims
 from tidegate.domain.fleet.selectors import parse
-from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import Explanation
 from tidegate.domain.hosts import protocol, rows as host_rows
 from tidegate.domain.requests.refusals import BreakGlassForbidden
@@ -224,6 +224,7 @@ def ask_why(
     fleet_reader: reader.FleetReader,
     clock: Clock,
     cursors: paging.Cursors,
+    log: log_reader.LogReader,
     people: PeopleNames,
 ) -> routing.Response:
     """Explain why the host waits: each gate, for the rollout of each of its channels."""
@@ -242,7 +243,10 @@ def ask_why(
     if not ids:
         return routing.Response(cursors.list_page(request, list[Explanation](), None))
     state = fleet_reader.state(ids, clock(), late=True)
-    found = [people.name_in_explanation(explain(state, rollout_id, host_id)) for rollout_id in ids]
+    found = [
+        people.name_in_explanation(rollout_waits.explain_host(log, state, rollout_id, host_id))
+        for rollout_id in ids
+    ]
     return routing.Response(cursors.list_page(request, found, None))
 
 

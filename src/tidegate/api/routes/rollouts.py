@@ -247,12 +247,11 @@ def show_rollout(
     )
     if row is None or tally is None:
         raise refusals.RolloutUnknown(rollout_id)
+    shut = None if gates is None else gates.row
     body = structs.replace(
         _body(fleet_reader, people, row, tally.row),
-        gates=rollout_waits.list_gates(
-            fleet_reader, tally.row, None if gates is None else gates.row
-        ),
-        progress=rollout_waits.find_progress(reads, tally.row),
+        gates=rollout_waits.list_gates(fleet_reader, tally.row, shut),
+        progress=rollout_waits.find_progress(reads, tally.row, shut),
     )
     return routing.Response(body, version=row.version)
 
@@ -362,13 +361,18 @@ def ask_why(
     reads: Reads,
     fleet_reader: FleetReader,
     clock: Clock,
+    log: log_reader.LogReader,
     people: PeopleNames,
 ) -> routing.Response:
     """Explain why a rollout waits: every gate, its answer, and the row that decides it."""
     rollout_id = request.path.rollout_id
     demand(reads, rollout_id)
     state = fleet_reader.state((rollout_id,), clock(), late=True)
-    found = explain(state, rollout_id, request.query.host_id)
+    host_id = request.query.host_id
+    if host_id is None:
+        found = explain(state, rollout_id)
+    else:
+        found = rollout_waits.explain_host(log, state, rollout_id, host_id)
     return routing.Response(people.name_in_explanation(found))
 
 

@@ -36,6 +36,7 @@ PAGE = 1_000
 CHARTS_MAX = 64  # plans that are cached, by digest
 ROLLOUTS_MAX = 10_000  # open at once
 CAUSES_MAX = 5  # failed hosts of a rollout that are described
+HEARD_MAX = 50  # hosts of a rollout whose last report is read, if they have not taken their order
 
 # Errors of a single rollout. All others concern the store, and so every rollout.
 OWN = (
@@ -286,10 +287,19 @@ class FleetReader:
         faults = dict(state.faults)
         for rollout_id, gate_input in state.rollouts.items():
             try:
-                gate_inputs[rollout_id] = self._with_late(state, gate_input, hosts)
+                found = replace(gate_input, heard=self._heard(gate_input))
+                gate_inputs[rollout_id] = self._with_late(state, found, hosts)
             except OWN as error:
                 faults[rollout_id] = to_gate_fault(rollout_id, error)
         return replace(state, rollouts=gate_inputs, faults=faults)
+
+    def _heard(self, gate_input: inputs.GateInput) -> dict[str, datetime]:
+        """Read when some hosts that have not taken their order reported last."""
+        standings = gate_input.standings.values()
+        ids = [seen.row.host_id for seen in standings if dispatch_pass.is_ordered(seen.row)]
+        keys = [fleet_rows.liveness_key(host_id) for host_id in ids[:HEARD_MAX]]
+        found = self.many(*((key, fleet_rows.Liveness) for key in keys))
+        return {seen.row.host_id: seen.row.last_seen_at for seen in found if seen is not None}
 
     def _with_late(
         self, state: inputs.FleetState, gate_input: inputs.GateInput, hosts: list[fleet_rows.Host]

@@ -264,17 +264,17 @@ class Promotions:
         *,
         what: str = "it",
     ) -> tuple[str, ...]:
-        """List what orders of the channel wait for now: a freeze, a hold and, for a rollout,
+        """List what orders of the channel wait for now: freezes, a hold and, for a rollout,
         windows. ``passed``: gates to ignore. ``what``: the words for what a freeze holds.
         """
         own, copy = (self._reader.row(key, stops.ChannelStops) for key in stops.stops_keys(channel))
         rows = [None if found is None else found.row for found in (own, copy)]
         sentences: list[str] = []
-        freeze = stops.freeze_over(rows, self._control.clock())
-        if freeze is not None and states.OverridableGate.FREEZE not in passed:
-            sentences.append(
+        if states.OverridableGate.FREEZE not in passed:
+            sentences += [
                 f"Freeze {freeze.freeze_id} holds {what}{times.describe_end(freeze.until)}"
-            )
+                for freeze in stops.freezes_over(rows, self._control.clock())
+            ]
         for row in rows:
             if (
                 row is not None

@@ -74,13 +74,17 @@ class PromotionPreview:
         """Describe what would hold the orders of a promotion, except the gates that it passes."""
         gates, promotions = states.OverridableGate, self._promotions
         edges = promotions.list_shut_edges(made.channel, release_id)
-        windows = (item.sentence for item in promotions.list_earliest(made, start))
         found = (
             *(() if gates.EDGES in passed else edges),
             *promotions.waits(made.channel, passed=passed),
-            *(() if gates.WINDOW in passed else dict.fromkeys(filter(None, windows))),
+            *(() if gates.WINDOW in passed else self._list_windows(made, start)),
         )
         return tuple(f"Its orders would wait. {text}" for text in found)
+
+    def _list_windows(self, plan: planner.Plan, start: datetime) -> tuple[str, ...]:
+        """List which windows would hold waves of a plan that starts then."""
+        starts = self._promotions.list_earliest(plan, start)
+        return tuple(dict.fromkeys(wave.sentence for wave in starts if wave.sentence))
 
     def describe_rollback(self, channel: str, to: str | None, *, now: bool) -> tuple[str, ...]:
         """Describe which release a rollback would choose now, and how many hosts get it."""
@@ -125,17 +129,20 @@ class PromotionPreview:
         )
 
     def list_waits(self, channel: str, rollout_id: str | None, now: bool) -> tuple[str, ...]:
-        """List what a rollback waits for or passes; windows only if its rollout is open."""
+        """List what a rollback waits for or passes; windows by its plan if none is open."""
         if now:
             found = self._promotions.waits(channel, rollout_id, what="other orders")
             return tuple(f"{text}; this rollback passes it" for text in found)
         found = self._promotions.waits(channel, rollout_id)
+        if rollout_id is None:
+            planned = self._promotions.plan(channel, rollback=True)
+            found = (*found, *self._list_windows(planned.plan, self._promotions.now()))
         to = "" if rollout_id is None else f"--to {names.ref_of(rollout_id)} "
         hint = (
             f"To go back in spite of it: tidegate channel rollback {channel} {to}--now --reason … "
             f"(needs {self._needs(channel)})"
         )
-        return tuple(f"{text}. {hint}" for text in found)
+        return () if not found else (*found[:-1], f"{found[-1]}. {hint}")
 
     def _needs(self, channel: str) -> str:
         """Describe the permission and the people that a rollback with ``--now`` needs."""

@@ -50,6 +50,7 @@ class NoticeKind(StrEnum):
     OVERRIDE = "override"
     REQUEST = "request"
     GATE = "gate"
+    SKIPPED = "skipped"
 
 
 class StatusNotice(Struct, frozen=True, kw_only=True):
@@ -138,8 +139,9 @@ class StatusReader:
             newest: rollout_rows.RolloutTally | None = None if tally is None else tally.row
             is_open = newest is not None and newest.outcome is None
             under_way += is_open
+            known: rollout_rows.RolloutGates | None = None if gates is None else gates.row
             progress = (
-                rollout_waits.find_progress(self._reads, newest) if newest is not None else None
+                None if newest is None else rollout_waits.find_progress(self._reads, newest, known)
             )
             frozen = _frozen_by(freezes, newest, picture.taken_at)
             shown.append(
@@ -151,11 +153,10 @@ class StatusReader:
             )
             shut: tuple[rollout_waits.GateShown, ...] = ()
             if newest is not None and is_open:
-                shut = rollout_waits.list_gates(
-                    self._fleet, newest, None if gates is None else gates.row
-                )
+                shut = rollout_waits.list_gates(self._fleet, newest, known)
             if newest is not None:
                 found.notices.extend(_overrides(newest, picture.taken_at))
+                found.notices.extend(_skipped(newest, pictured))
             part = _describe(channel, pictured, newest, shut, frozen)
             found.attention.extend(part.attention)
             found.notices.extend(part.notices)
@@ -348,6 +349,24 @@ def _overrides(tally: rollout_rows.RolloutTally, now: datetime) -> Iterator[Stat
             until=until,
             next=f"tidegate rollout explain {tally.channel}",
         )
+
+
+def _skipped(
+    tally: rollout_rows.RolloutTally, pictured: fleet_picture.ChannelPicture
+) -> Iterator[StatusNotice]:
+    """Yield a notice if the channel's newest rollout ended without hosts that do not run its
+    release.
+    """
+    count = min(tallies.count_skipped(tally), pictured.hosts - pictured.on_wanted)
+    if tally.outcome is None or count <= 0:
+        return
+    yield StatusNotice(
+        kind=NoticeKind.SKIPPED,
+        channel=tally.channel,
+        says=f"{count} {'host was' if count == 1 else 'hosts were'} skipped and "
+        f"{'does' if count == 1 else 'do'} not run {tally.target_ref}",
+        next=f"tidegate rollout show {tally.channel} --hosts",
+    )
 
 
 def _old_agents(host_ids: tuple[str, ...]) -> Attention:

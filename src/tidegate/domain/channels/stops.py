@@ -11,7 +11,7 @@ two transactions that check the same item conflict (ADR-0015). Channels fold the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Final
 from zlib import crc32
@@ -72,11 +72,15 @@ def windows_over(rows: Sequence[ChannelStops | None]) -> tuple[WindowSpec, ...]:
 
 def freeze_over(rows: Sequence[ChannelStops | None], now: datetime) -> FreezeSpan | None:
     """Return a freeze that covers the channel now; one whose time is over does not."""
+    return next(freezes_over(rows, now), None)
+
+
+def freezes_over(rows: Sequence[ChannelStops | None], now: datetime) -> Iterator[FreezeSpan]:
+    """Yield each freeze that covers the channel now."""
     for row in rows:
         for freeze in () if row is None else row.freezes:
             if freeze.until is None or now < freeze.until:
-                return freeze
-    return None
+                yield freeze
 
 
 def is_stopped(

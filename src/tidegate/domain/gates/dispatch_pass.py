@@ -21,7 +21,7 @@ from tidegate.domain.access.reasons import REASON_BYTES_MAX
 from tidegate.domain.channels.rows import Channel
 from tidegate.domain.fleet import claims, rows as fleet_rows
 from tidegate.domain.fleet.budgets import slots as slots_of
-from tidegate.domain.gates import checks, context, host_checks, inputs
+from tidegate.domain.gates import checks, context, host_checks, inputs, rollout_checks
 from tidegate.domain.hosts import facts as host_facts, states as host_states
 from tidegate.domain.rollouts import facts as rollout_facts, rows as rollout_rows, states, tallies
 from tidegate.domain.times import describe_time
@@ -33,7 +33,8 @@ ASKED_AGAIN: Final = frozenset(
     {"halted", "paused", "freeze", "hold", "quarantine", "channel-edges", "window"}
 )
 
-WINDOW: Final = "window"  # name of the gate
+FREEZE: Final = "freeze"  # names of gates
+WINDOW: Final = "window"
 
 _TRIED = frozenset({host_states.HostState.FAILED, host_states.HostState.REVERTED})
 _OVER = _TRIED | {host_states.HostState.CONVERGED}
@@ -143,6 +144,18 @@ def _list_blocked_by_windows(
         block = host_checks.check_window(look, host_id)
         if block is not None:
             yield _to_blocked(WINDOW, host_id, block)
+
+
+def list_outside_later(look: context.GateContext) -> list[inputs.BlockedHosts]:
+    """List the hosts whose windows would hold them if no gate did that is the same for all."""
+    waiting = [host_id for host_id, _, _ in list_waiting(look)]
+    return list(_list_blocked_by_windows(look, (*waiting, *_list_ordered(look))))
+
+
+def list_further_freezes(look: context.GateContext) -> list[inputs.BlockedHosts]:
+    """List the freezes of the channel after the first one, which the gate names."""
+    blocks = list(rollout_checks.list_freeze_blocks(look))[1:]
+    return [replace(_to_blocked(FREEZE, "", block), hosts=0) for block in blocks]
 
 
 def _word_for_host(

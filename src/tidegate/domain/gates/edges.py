@@ -34,6 +34,7 @@ class EdgeVerdict(NamedTuple):
     evidence: GateEvidence | None = None
     until: datetime | None = None  # when it opens by itself
     remedy: Remedy | None = None  # what opens it; None: it opens by itself
+    concern: str = ""  # what is known against the release there; empty: nothing
 
 
 class WaitingRelease(Struct, frozen=True):
@@ -73,7 +74,14 @@ def _check_idle(waits: WaitingRelease, found: Versioned[channel_rows.Channel]) -
         f"{waits.channel} waits until {row.channel} is idle: {newest}",
         evidence,
         remedy=Remedy(f"tidegate rollout explain {row.channel}"),
+        concern=f"what failed on {row.channel}" if _has_stopped(waits.release_id, row) else "",
     )
+
+
+def _has_stopped(release_id: str, before: channel_rows.Channel) -> bool:
+    """Whether the channel's newest rollout is one of this release, and a failure stopped it."""
+    newest = (before.newest_rollout_id or "").partition("~")[0]
+    return newest == f"{before.channel}@{release_id}" and before.newest_state in states.CLEARABLE
 
 
 # ── edges that require success ────────────────────────────────────────────────────────────────────
@@ -100,6 +108,7 @@ def _check_success(
         _describe_standing(standing, waits, seen),
         _cite_standing(seen),
         remedy=_find_remedy(standing, seen),
+        concern=_find_concern(standing, seen),
     )
 
 
@@ -118,6 +127,20 @@ def _find_remedy(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel)
     return _suggest_promotion(
         there, release, "if it is good after all" if standing.operator else ""
     )
+
+
+def _find_concern(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel) -> str:
+    """Name what is known against the release there; empty: nothing.
+
+    A verdict lasts until the release succeeds there, also while it is tried again.
+    """
+    if seen.tally is not None and seen.tally.row.halted_at is not None:
+        return f"what failed on {standing.channel}"
+    if standing.word is not states.Word.BAD:
+        return ""
+    if standing.operator is not None:
+        return f"the reason why {standing.channel} was rolled back"
+    return f"what failed on {standing.channel}"
 
 
 def _describe_standing(
@@ -183,6 +206,7 @@ def _check_quarantine(
             f"tidegate quarantine lift {edge.channel} {waits.release_id} --reason …",
             "only if the host was at fault and the release is good",
         ),
+        concern=f"what failed on {edge.channel}",
     )
 
 

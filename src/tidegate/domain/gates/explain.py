@@ -33,9 +33,11 @@ def judge(
 
 
 def explain(
-    state: inputs.FleetState, rollout_id: str, host_id: str | None = None
+    state: inputs.FleetState, rollout_id: str, host_id: str | None = None, skipped: str = ""
 ) -> inputs.Explanation:
     """Explain a host, or all hosts that wait: every gate with its verdict and evidence.
+
+    ``skipped``: by whom the host was skipped, when and why, as the log tells it.
 
     Raises:
         NotFound: the state does not hold the rollout.
@@ -75,7 +77,15 @@ def explain(
         if dispatch_pass.is_ordered(standing) and stop is not None:
             answer = f"{stop.gate}: {stop.reason}; the host has its order and may not use it now"
         if standing.left is not None:
-            answer = f"the host was {standing.left} and is not waited for"
+            answer = (
+                f"{_describe_leaving(rollout_id, standing.left, skipped)}. It is not waited for"
+            )
+    elif standing is not None and standing.left is not None:
+        later = "" if shut is None else f". Now {shut.gate} holds it: {shut.reason}"
+        answer = (
+            f"{_describe_leaving(rollout_id, standing.left, skipped)}. It gets the release as a "
+            f"late host{later}"
+        )
     elif shut is not None:
         answer = f"{shut.gate}: {shut.reason}"
     else:
@@ -90,6 +100,10 @@ def explain(
         waits=_list_waits_of_host(state, rollout_id, host_id, answer, verdicts),
         protection=_describe_protection(state, rollout.tally.row.channel),
     )
+
+
+def _describe_leaving(rollout_id: str, left: str, skipped: str) -> str:
+    return f"the host was {left} in {rollout_id}{f' {skipped}' if skipped else ''}"
 
 
 def _describe_protection(state: inputs.FleetState, channel: str) -> str:

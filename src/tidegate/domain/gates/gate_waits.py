@@ -19,16 +19,21 @@ _NEEDS_PERSON: Final = frozenset({"paused", "hold", "quarantine", "freshness"})
 def list_gate_waits(
     look: context.GateContext, state: inputs.FleetState, rollout_id: str
 ) -> Iterator[inputs.Wait]:
-    """List the hosts that each gate holds, and the shut gates of the rollout at which no host
-    waits.
+    """List the hosts that each gate holds, and every other stop: the shut gates of the rollout at
+    which no host waits, each further freeze, and the windows that would be shut after them.
     """
     held: dict[str, list[inputs.BlockedHosts]] = {}
     for item in dispatch_pass.list_blocked(state, rollout_id):
         held.setdefault(item.gate, []).append(item)
     for gate in _list_shut_for_all(look):
         held.setdefault(gate.gate, [gate])
+    if dispatch_pass.WINDOW not in held and (outside := dispatch_pass.list_outside_later(look)):
+        held[dispatch_pass.WINDOW] = outside
     for name, items in held.items():
         yield _make_wait(look, name, items)
+    if dispatch_pass.FREEZE in held:
+        for item in dispatch_pass.list_further_freezes(look):
+            yield _make_wait(look, item.gate, [item])
 
 
 def _list_shut_for_all(look: context.GateContext) -> Iterator[inputs.BlockedHosts]:

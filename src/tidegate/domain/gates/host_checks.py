@@ -176,8 +176,11 @@ def check_busy(look: context.GateContext, host_id: str) -> context.Block | None:
     found = look.state.orders.get(host_id)
     if found is None:
         return None
+    own = found.row.rollout_id == look.tally.rollout_id
     return context.Block(
-        f"the host is busy with {found.row.rollout_id}",
+        "the host has its order of this rollout already"
+        if own
+        else f"the host is busy with {found.row.rollout_id}",
         inputs.GateEvidence(host_rows.HOST_ORDERS.name, host_id, found.version),
     )
 

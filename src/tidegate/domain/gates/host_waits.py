@@ -40,12 +40,20 @@ def is_rolling_back(row: inputs.HostStanding) -> bool:
 def list_host_waits(look: context.GateContext) -> Iterator[inputs.Wait]:
     """Group the hosts that have a record and are not done by what they are doing."""
     groups: dict[str, tuple[HostActivity, list[inputs.HostStanding]]] = {}
-    for seen in look.rollout.standings.values():
+    for seen in sorted(
+        look.rollout.standings.values(), key=lambda seen: not _is_silent(look, seen)
+    ):
         doing = find_activity(look, seen.row)
         if doing is not None:
             groups.setdefault(doing.code, (doing, []))[1].append(seen.row)
     for doing, rows in groups.values():
         yield to_wait(look, doing, rows)
+
+
+def _is_silent(look: context.GateContext, seen: inputs.Versioned[inputs.HostStanding]) -> bool:
+    """Whether the host is silent. Such a host is named first: the commands name it."""
+    host = look.state.hosts.get(seen.row.host_id)
+    return host is not None and host.row.silent_since is not None
 
 
 def to_wait(
@@ -78,13 +86,15 @@ def find_activity(look: context.GateContext, row: inputs.HostStanding) -> HostAc
     by = "" if row.due_at is None else f" by {describe_time(row.due_at)}"
     host = look.state.hosts.get(row.host_id)
     silent = None if host is None else host.row.silent_since
-    last_report = "" if silent is None else f"; it last reported at {describe_time(silent)}"
+    heard = silent or look.rollout.heard.get(row.host_id)
+    last_report = "" if heard is None else f"; it last reported at {describe_time(heard)}"
     match row.state:
         case HostState.PENDING if row.cancelled_at is None:
             skipped, at = ("", None) if row.late else describe_silence(look, row.host_id)
             again = skipped or f"; it is handed out again{by}"
             text = f"has its order and has not taken it{last_report}{again}"
-            return HostActivity("pending", text, at or row.due_at, skip if silent else ())
+            off = remedies.skip(look.tally.rollout_id, row.host_id, "if the host is switched off")
+            return HostActivity("pending", text, at or row.due_at, (off,))
         case HostState.ACTIVATING:
             text = f"is switching; it fails{by} if it does not report{last_report}"
             return HostActivity("activating", text, row.due_at)

@@ -105,6 +105,9 @@ class GateInput:
     latecomers: tuple[Latecomer, ...]  # by name; see ``dispatch_pass.latecomers``
     blocked_since: Mapping[str, datetime]  # by gate that is recorded as shut: since when
     causes: Mapping[str, str] = field(default_factory=dict)  # how some hosts failed
+    heard: Mapping[str, datetime] = field(
+        default_factory=dict
+    )  # by host: the last report of some that have not taken their order
 
 
 class GateFault(Struct, frozen=True):

@@ -28,7 +28,7 @@ def list_next(tally: rollout_rows.RolloutTally) -> tuple[inputs.Remedy, ...]:
         f"tidegate channel promote {tally.channel} RELEASE", "if you have a release to go on to"
     )
     back = inputs.Remedy(f"tidegate channel rollback {tally.channel} --dry-run")
-    on_it = tallies.total(tally, HostState.CONVERGED, *tallies.ON_TARGET, HostState.FAILED)
+    on_it = _count_on_it(tally)
     match tally.outcome:
         case states.Outcome.FAILED | states.Outcome.ROLLED_BACK:
             return back, promote
@@ -36,6 +36,11 @@ def list_next(tally: rollout_rows.RolloutTally) -> tuple[inputs.Remedy, ...]:
             return (back, promote) if on_it else (promote,)
         case _:
             return ()
+
+
+def _count_on_it(tally: rollout_rows.RolloutTally) -> int:
+    """Count the hosts that run the release, or ran it and failed."""
+    return tallies.total(tally, HostState.CONVERGED, *tallies.ON_TARGET, HostState.FAILED)
 
 
 def list_gate_remedies(
@@ -63,7 +68,10 @@ def list_gate_remedies(
         case "channel-edges":
             shut = rollout_checks.find_shut_edge(look)
             opens = () if shut is None or shut.remedy is None else (shut.remedy,)
-            return *opens, _override(rollout, "edges")
+            if shut is None or not shut.concern:
+                return *opens, _override(rollout, "edges")
+            when = f"only if you know that {shut.concern} does not concern {channel}"
+            return _give_up(tally), *opens, _override(rollout, "edges", when)
         case "quarantine":
             lift = f"tidegate quarantine lift {channel} {tally.target_ref} --reason …"
             when = "only if the host was at fault and the release is good"
@@ -106,9 +114,10 @@ def abort(rollout_id: str) -> inputs.Remedy:
     )
 
 
-def skip(rollout_id: str, host_id: str) -> inputs.Remedy:
+def skip(rollout_id: str, host_id: str, when: str = "") -> inputs.Remedy:
     return inputs.Remedy(
-        f"tidegate rollout skip {rollout_id} {host_id} --reason …", f"to continue without {host_id}"
+        f"tidegate rollout skip {rollout_id} {host_id} --reason …",
+        when or f"to continue without {host_id}",
     )
 
 
@@ -119,7 +128,17 @@ def waive(rollout_id: str, host_id: str) -> inputs.Remedy:
     )
 
 
-def _override(rollout_id: str, gate: str) -> inputs.Remedy:
+def _give_up(tally: rollout_rows.RolloutTally) -> inputs.Remedy:
+    """Return what keeps a bad release from the channel: an abort, or a rollback if hosts have it.
+
+    An abort is enough before any host has it: late hosts join the channel's newest success.
+    """
+    if _count_on_it(tally):
+        return roll_back(tally.channel)
     return inputs.Remedy(
-        f"tidegate rollout override {rollout_id} --gate {gate} --reason …", IN_EMERGENCY
+        f"tidegate rollout abort {tally.rollout_id} --reason …", "if the release is bad"
     )
+
+
+def _override(rollout_id: str, gate: str, when: str = IN_EMERGENCY) -> inputs.Remedy:
+    return inputs.Remedy(f"tidegate rollout override {rollout_id} --gate {gate} --reason …", when)

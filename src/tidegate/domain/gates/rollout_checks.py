@@ -81,14 +81,18 @@ def check_pause(look: context.GateContext, host_id: str) -> context.Block | None
 
 
 def check_freeze(look: context.GateContext, host_id: str) -> context.Block | None:
+    return next(list_freeze_blocks(look), None)
+
+
+def list_freeze_blocks(look: context.GateContext) -> Iterator[context.Block]:
+    """Yield a block for each freeze that covers the channel."""
     for seen in look.state.freezes:
         freeze = seen.row
         if _covers(freeze, look):
-            return context.Block(
+            yield context.Block(
                 f"freeze {freeze.freeze_id}{times.describe_end(freeze.until)}: {freeze.reason}",
                 inputs.GateEvidence(channel_rows.FREEZES.name, freeze.freeze_id, seen.version),
             )
-    return None
 
 
 def _covers(freeze: channel_rows.Freeze, look: context.GateContext) -> bool:
@@ -122,14 +126,18 @@ def check_quarantine(look: context.GateContext, host_id: str) -> context.Block |
 
 
 def check_edges(look: context.GateContext, host_id: str) -> context.Block | None:
-    """Every edge must be open. The first one that is shut gives the reason."""
+    """Every edge must be open. One that is shut gives the reason."""
     found = find_shut_edge(look)
     return None if found is None else context.Block(found.reason, found.evidence, until=found.until)
 
 
 def find_shut_edge(look: context.GateContext) -> edges.EdgeVerdict | None:
-    """Return the verdict of the first edge that is shut; None: all are open."""
-    return next((found for found in list_edge_verdicts(look) if not found.passed), None)
+    """Return the verdict of a shut edge; None: all are open.
+
+    It is the first one, or the first one where something is known against the release.
+    """
+    shut = [found for found in list_edge_verdicts(look) if not found.passed]
+    return next((found for found in shut if found.concern), shut[0] if shut else None)
 
 
 def list_edge_verdicts(look: context.GateContext) -> Iterator[edges.EdgeVerdict]:

@@ -77,14 +77,12 @@ def conclude(
 
 def counts_of(tally: rows.RolloutTally) -> facts.HostCounts:
     """Return the counts of the planned hosts."""
-    tolerated = sum(wave.tolerated for wave in tally.waves)
-    left = sum(wave.left for wave in tally.waves)
     return facts.HostCounts(
         hosts=sum(wave.hosts for wave in tally.waves),
         converged=tallies.total(tally, HostState.CONVERGED),
         failed=tallies.total(tally, HostState.FAILED),
         reverted=tallies.total(tally, HostState.REVERTED),
-        tolerated=tolerated,
-        skipped=left - tolerated - tally.waived,
+        tolerated=sum(wave.tolerated for wave in tally.waves),
+        skipped=tallies.count_skipped(tally),
         waived=tally.waived,
     )

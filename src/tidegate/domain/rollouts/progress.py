@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 
 from msgspec import Struct
@@ -30,11 +31,11 @@ def _own_name(tally: rows.RolloutTally, number: int) -> str:
 
 
 def describe_progress(
-    tally: rows.RolloutTally, soaks_until: datetime | None
+    tally: rows.RolloutTally, soaks_until: datetime | None, shut: Sequence[str] = ()
 ) -> RolloutProgress | None:
     """Describe what the rollout is doing; None: it is over, stopped or paused.
 
-    ``soaks_until``: when the last soaking host is done.
+    ``soaks_until``: when the last soaking host is done. ``shut``: the gates that hold hosts back.
     """
     stopped = tally.halted_at is not None or tally.paused_at is not None
     if tally.outcome is not None or stopped or not tally.waves:
@@ -59,7 +60,9 @@ def describe_progress(
     if busy and wave.count(HostState.SOAKING) == busy:
         return RolloutProgress(f"{_describe_wave(tally, number)} soaks", soaks_until)
     done = f"{wave.count(*SETTLED)} of {wave.hosts - wave.left} hosts done"
-    return RolloutProgress(f"{_describe_wave(tally, number)}: {done}")
+    held = [gate for gate in shut if gate != "wave-promotion"]
+    waits = f", waits for {', '.join(held)}" if held and not tallies.under_way(tally) else ""
+    return RolloutProgress(f"{_describe_wave(tally, number)}: {done}{waits}")
 
 
 def _describe_wave(tally: rows.RolloutTally, number: int) -> str:

@@ -177,6 +177,11 @@ def total(tally: rows.RolloutTally, *states: HostState) -> int:
     return sum([wave.count(*states) for wave in tally.waves])
 
 
+def count_skipped(tally: rows.RolloutTally) -> int:
+    """Count the planned hosts that left because they were skipped, not waived or tolerated."""
+    return sum(wave.left - wave.tolerated for wave in tally.waves) - tally.waived
+
+
 def due_are_settled(tally: rows.RolloutTally) -> bool:
     """Whether every wave so far is done, and its hosts are Converged, Deferred or left."""
     return all(_is_settled(wave) and is_done(wave) for wave in _due(tally))
