@@ -17,7 +17,7 @@ from msgspec import Struct
 from tidegate.domain.channels import facts, rows as channel_rows
 from tidegate.domain.gates.inputs import GateEvidence, PrecedingChannel, Remedy, Versioned
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts import rows as rollout_rows, states, tallies
+from tidegate.domain.rollouts import names, rows as rollout_rows, states, tallies
 from tidegate.domain.times import describe_time
 from tidegate.domain.windows.sentences import span_text
 
@@ -80,8 +80,9 @@ def _check_idle(waits: WaitingRelease, found: Versioned[channel_rows.Channel]) -
 
 def _has_stopped(release_id: str, before: channel_rows.Channel) -> bool:
     """Whether the channel's newest rollout is one of this release, and a failure stopped it."""
-    newest = (before.newest_rollout_id or "").partition("~")[0]
-    return newest == f"{before.channel}@{release_id}" and before.newest_state in states.CLEARABLE
+    newest = before.newest_rollout_id
+    is_same = newest is not None and names.ref_of(newest) == release_id
+    return is_same and before.newest_state in states.CLEARABLE
 
 
 # ── edges that require success ────────────────────────────────────────────────────────────────────
