@@ -31,7 +31,7 @@ from prometheus_client import CollectorRegistry
 
 from tests.docs import prose
 from tests.source_tree import own_errors
-from tidegate import agent, config, errors
+from tidegate import __version__, agent, config, errors
 from tidegate.agent import config as agent_config
 from tidegate.api.fleet_metrics import FleetMetrics
 from tidegate.api.metrics import Metrics
@@ -60,6 +60,7 @@ from tidegate.web.problems import headers_of, status_of
 from tidegate.web.routing import PublicAccess, Requires, Route
 
 PLACE: Final = Path(__file__).parents[2] / "docs" / "reference"
+OPENAPI: Final = "openapi.json"
 GENERATED: Final = "<!-- Generated from the code: python -m tests.docs.reference -->\n"
 
 
@@ -74,6 +75,12 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page(),
     }
     return {name: GENERATED + "\n" + text.strip() + "\n" for name, text in made.items()}
+
+
+def openapi_document() -> str:
+    """The OpenAPI document that the server answers with, for readers without a server."""
+    made = msgspec.json.encode(document(ROUTES, __version__), order="sorted")
+    return msgspec.json.format(made, indent=1).decode() + "\n"
 
 
 # ── sentences ─────────────────────────────────────────────────────────────────────────────────────
@@ -694,3 +701,4 @@ def errors_page() -> str:
 if __name__ == "__main__":
     for name, text in pages().items():
         (PLACE / name).write_text(text)
+    (PLACE / OPENAPI).write_text(openapi_document())

@@ -36,6 +36,12 @@ RANGE: Final = re.compile(r"^([\d,]+) (?:to ([\d,]+)|or more)")
 SOURCE: Final = ROOT / "src" / "tidegate"
 
 
+def test_the_openapi_document_is_up_to_date() -> None:
+    written = (reference.PLACE / reference.OPENAPI).read_text()
+
+    assert written == reference.openapi_document(), "run python -m tests.docs.reference"
+
+
 def entries() -> Iterator[tuple[str, str]]:
     """Everything that a page lists, with the page's text about it."""
     members = (
