@@ -51,12 +51,18 @@ def _bug(name: str, trial: str, *edits: Edit) -> PlantedBug:
     return PlantedBug(name, (subject, part, mode, int(number)), edits)
 
 
+# Of the commits after the start, every second one stays open until the next one begins.
+# Of the commits after the start, every second one stays open until the next one begins.
 _DEFERRED = (
-    '            cursor.execute("BEGIN IMMEDIATE")\n',
     (
-        "            if cursor.connection.in_transaction:\n"
-        '                cursor.execute("COMMIT")\n'
-        '            cursor.execute("BEGIN IMMEDIATE")\n'
+        f"{SQLITE}store.py",
+        "                self._roll_back()  # a signal handler interrupted the commit",
+        '                self._writer.execute("COMMIT")  #',
+    ),
+    (
+        f"{SQLITE}store.py",
+        '            self._writer.execute("COMMIT")\n',
+        '            before > 30 and before % 2 or self._writer.execute("COMMIT")\n',
     ),
 )
 
@@ -116,8 +122,7 @@ BUGS: tuple[PlantedBug, ...] = (
     _bug(
         "a commit is made durable with the next one",
         "faults power ci 0",
-        (f"{SQLITE}store.py", *_DEFERRED),
-        (f"{SQLITE}store.py", '            self._writer.execute("COMMIT")\n', "            pass\n"),
+        *_DEFERRED,
     ),
     _bug(
         "a WAL that is found at a start is thrown away",
@@ -137,8 +142,7 @@ BUGS: tuple[PlantedBug, ...] = (
     _bug(
         "a commit is made with the next one",
         "faults kills smoke 0",
-        (f"{SQLITE}store.py", *_DEFERRED),
-        (f"{SQLITE}store.py", '            self._writer.execute("COMMIT")\n', "            pass\n"),
+        *_DEFERRED,
     ),
     _bug(
         "idempotency keys are not written",
