@@ -234,7 +234,7 @@ BUGS: tuple[PlantedBug, ...] = (
     ),
     _bug(
         "a lost COMMIT is taken for done",
-        "faults postgres ci 0",
+        "faults postgres ci 2",
         (
             f"{POSTGRES}writer.py",
             "        is_committed = self._is_committed(head, mark)\n",
