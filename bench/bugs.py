@@ -341,7 +341,7 @@ BUGS: tuple[PlantedBug, ...] = (
     ),
     _bug(
         "a stale row is written over",
-        "histories sqlite ci 0",
+        "histories sqlite ci 2",
         (f"{SQLITE}batch.py", "            if found != write.expect:", "            if found < 0:"),
     ),
     _bug(
