@@ -58,10 +58,10 @@ class LruCache(Generic[Key, Value]):
             return found
 
     def _find(self, key: Key) -> Value | None:
-        if key not in self._entries:
-            return None
-        self._entries.move_to_end(key)
-        return self._entries[key]
+        found = self._entries.get(key)
+        if found is not None:
+            self._entries.move_to_end(key)
+        return found
 
     def _keep(self, key: Key, value: Value) -> None:
         self._drop(key)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import Lock
 
 from tidegate import errors, lru
@@ -22,6 +23,14 @@ class RateLimited(errors.Unavailable):
         super().__init__(f"{limit}; try again in {seconds} s", limit=limit, retry_after=seconds)
 
 
+@dataclass(slots=True)
+class _Level:
+    """How many tokens a bucket had at a time."""
+
+    tokens: float
+    at: float  # of a monotonic clock
+
+
 class Bucket:
     """Allows each key ``rate`` a second on average and ``burst`` at once."""
 
@@ -37,7 +46,7 @@ class Bucket:
         self._rate = rate
         self._burst = burst
         self._monotonic = monotonic
-        self._tokens: lru.LruCache[str, tuple[float, float]] = lru.LruCache(KEYS_MAX)
+        self._levels: lru.LruCache[str, _Level] = lru.LruCache(KEYS_MAX)
         self._lock = Lock()
 
     def take(self, key: str, cost: float = 1.0) -> None:
@@ -48,10 +57,13 @@ class Bucket:
         """
         now = self._monotonic()
         with self._lock:
-            left, since = self._tokens.find(key) or (float(self._burst), now)
-            left = min(self._burst, left + (now - since) * self._rate)
+            level = self._levels.find(key)
+            if level is None:
+                level = _Level(self._burst, now)
+                self._levels.keep(key, level)
+            left = min(self._burst, level.tokens + (now - level.at) * self._rate)
             allowed = left >= cost - ROUNDING
-            self._tokens.keep(key, (left - cost if allowed else left, now))
+            level.tokens, level.at = left - cost if allowed else left, now
         if not allowed:
             seconds = max(1, math.ceil((cost - left) / self._rate))
             raise RateLimited(self._what, seconds)
@@ -59,7 +71,6 @@ class Bucket:
     def give_back(self, key: str, cost: float = 1.0) -> None:
         """Undo a ``take`` for something that does not count against the limit."""
         with self._lock:
-            found = self._tokens.find(key)
-            if found is not None:
-                left, since = found
-                self._tokens.keep(key, (min(self._burst, left + cost), since))
+            level = self._levels.find(key)
+            if level is not None:
+                level.tokens = min(self._burst, level.tokens + cost)
