@@ -3,41 +3,27 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import tomllib
-import venv
-from importlib.metadata import distribution
 from pathlib import Path
-from zipfile import ZipFile
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.utils import canonicalize_name
 
 from tests.agent.agent_process import AgentProcess
 from tests.agent.fleet_server import FleetServer
+from tests.environments import (
+    build_wheel,
+    link_distributions,
+    list_required,
+    make_environment,
+    run_alone,
+)
 from tidegate import __version__
 from tidegate.domain.hosts.states import HostState
 
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "packaging/agent"
 SERVER_ONLY = {"apsw", "click", "httptools", "jinja2", "prometheus-client", "rich", "uvicorn"}
-
-
-def needed(names: list[str]) -> set[str]:
-    """The names of these distributions and of everything that they require on this machine."""
-    found: set[str] = set()
-    while names:
-        name = canonicalize_name(names.pop())
-        if name in found:
-            continue
-        found.add(name)
-        for text in distribution(name).requires or ():
-            requirement = Requirement(text)
-            if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
-                names.append(requirement.name)
-    return found
 
 
 def declared(file: Path) -> dict[str, str]:
@@ -49,45 +35,23 @@ def declared(file: Path) -> dict[str, str]:
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The Python of an environment with only the built package and its requirements."""
     home = tmp_path_factory.mktemp("alone")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(home / "dist")]
-    built = subprocess.run(build, cwd=PACKAGE, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
-    (wheel,) = (home / "dist").glob("*.whl")
-    venv.create(home / "venv", with_pip=False)
-    (site,) = (home / "venv").glob("lib/python*/site-packages")
-    with ZipFile(wheel) as archive:
-        archive.extractall(site)
+    site = make_environment(home / "venv", build_wheel(PACKAGE, home))
     (metadata,) = site.glob("tidegate_agent-*.dist-info/METADATA")
     names = re.findall(r"^Requires-Dist: ([\w.-]+)", metadata.read_text(), re.M)
-    for name in needed(names):
-        there = distribution(name)
-        for top in {file.parts[0] for file in there.files or () if file.parts[0] != ".."}:
-            (site / top).symlink_to(Path(str(there.locate_file(top))))
+    link_distributions(site, list_required(names))
     return home / "venv/bin/python"
-
-
-def run(python: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [str(python), *words],
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-        cwd=python.parent,
-        env={"PATH": "/usr/bin:/bin", "HOME": str(python.parent)},
-    )
 
 
 def test_requires_a_part_of_what_the_server_requires() -> None:
     ours, servers = declared(PACKAGE / "pyproject.toml"), declared(ROOT / "pyproject.toml")
 
     assert ours.items() <= servers.items()
-    assert not needed(list(ours)) & SERVER_ONLY
+    assert not list_required(list(ours)) & SERVER_ONLY
     page = (ROOT / "docs/agent.md").read_text()
     listed = re.search(r"needs the packages (.*?)\.\s", page, re.S)
     assert listed is not None
     said = set(re.findall(r"`([\w-]+)`", listed[1]))
-    assert said - {"typing-extensions"} == needed(list(ours)) - {"typing-extensions"}
+    assert said - {"typing-extensions"} == list_required(list(ours)) - {"typing-extensions"}
 
 
 def test_starts_without_the_server_package(python: Path) -> None:
@@ -97,10 +61,10 @@ def test_starts_without_the_server_package(python: Path) -> None:
         "sys.argv[0] = 'tidegate-agent'; sys.exit(found.load()())"
     )
 
-    helped = run(python, "-c", program, "--help")
-    version = run(python, "-c", program, "--version")
-    unset = run(python, "-c", program)
-    dry = run(
+    helped = run_alone(python, "-c", program, "--help")
+    version = run_alone(python, "-c", program, "--version")
+    unset = run_alone(python, "-c", program)
+    dry = run_alone(
         python,
         *("-c", program, "install", "--user", "--dry-run"),
         *("--server", "https://tidegate.example", "--channel", "web=/srv/web"),
@@ -124,8 +88,8 @@ def test_contains_every_module_that_the_agent_imports_and_none_of_the_server(
         "print(*sorted({n.split('.')[1] for n in sys.modules if n.startswith('tidegate.')}))"
     )
 
-    ran = run(python, "-c", walk)
-    server = run(python, "-c", "import tidegate.control")
+    ran = run_alone(python, "-c", walk)
+    server = run_alone(python, "-c", "import tidegate.control")
 
     assert ran.returncode == 0, ran.stderr
     assert not {"api", "cli", "control", "dashboard", "engines", "web"} & set(ran.stdout.split())
