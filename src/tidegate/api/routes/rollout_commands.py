@@ -10,13 +10,11 @@ from msgspec import Meta, structs
 
 from tidegate.api.routes import promotions as route_promotions, releases, rollouts as route_rollouts
 from tidegate.clock import Clock
-from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.lanes import LaneBusy
 from tidegate.control.operations.promotion import PromotionOperations
 from tidegate.control.operations.promotion_planning import Promotions
 from tidegate.control.operations.protection import RequestShown
 from tidegate.control.operations.rollouts import MAY_WAIT, RolloutOperations
-from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Reads
 from tidegate.control.storage.blobs import BlobDamaged
 from tidegate.domain.access import roles, scopes, steps
@@ -29,7 +27,6 @@ from tidegate.domain.requests.refusals import BreakGlassForbidden
 from tidegate.domain.rollouts import clearance, refusals as rollout_refusals, states
 from tidegate.domain.rollouts.promotion import check_start, demand_package
 from tidegate.errors import IllegalTransition, NotFound, StaleVersion
-from tidegate.kernel.model import Position
 from tidegate.web import inputs, routing
 
 Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
@@ -83,9 +80,6 @@ class SkippingWave(RolloutReason, frozen=True, kw_only=True):
 
 class Continuing(inputs.Input, frozen=True, kw_only=True):
     reason: Annotated[str, Meta(max_length=1_024)] = ""
-
-
-RolloutVerb = routing.Request[route_rollouts.RolloutPath, inputs.Nothing, Any]
 
 
 def open_one(
@@ -145,84 +139,66 @@ def dry_plan(
 def pause(
     request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, RolloutReason],
     rollouts: RolloutOperations,
-    reads: Reads,
-    fleet_reader: FleetReader,
-    people: PeopleNames,
+    documents: route_rollouts.RolloutDocuments,
 ) -> routing.Response:
     """Pause a rollout: no orders, no acknowledgements and no new waves until it is resumed."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
-    return _show(
-        request, reads, fleet_reader, people, rollouts.pause(request.caller, rollout_id, reason)
-    )
+    return documents.show(rollout_id, rollouts.pause(request.caller, rollout_id, reason))
 
 
 def resume(
     request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, RolloutReason],
     rollouts: RolloutOperations,
-    reads: Reads,
-    fleet_reader: FleetReader,
-    people: PeopleNames,
+    documents: route_rollouts.RolloutDocuments,
 ) -> routing.Response:
     """Resume a paused rollout; clear one that is halted instead."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
-    return _show(
-        request, reads, fleet_reader, people, rollouts.resume(request.caller, rollout_id, reason)
-    )
+    return documents.show(rollout_id, rollouts.resume(request.caller, rollout_id, reason))
 
 
 def clear(
     request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, Clearing],
     rollouts: RolloutOperations,
-    reads: Reads,
-    fleet_reader: FleetReader,
-    people: PeopleNames,
+    documents: route_rollouts.RolloutDocuments,
 ) -> routing.Response:
     """Clear a halted rollout: retry the failed hosts, waive them, or abandon the rollout."""
     body = request.body
     position = rollouts.clear(
         request.caller, request.path.rollout_id, body.mode, body.reason, body.hosts
     )
-    return _show(request, reads, fleet_reader, people, position)
+    return documents.show(request.path.rollout_id, position)
 
 
 def abort(
     request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, RolloutReason],
     rollouts: RolloutOperations,
-    reads: Reads,
-    fleet_reader: FleetReader,
-    people: PeopleNames,
+    documents: route_rollouts.RolloutDocuments,
 ) -> routing.Response:
     """Abort a rollout: no more orders are sent, and no rollout follows it."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
-    return _show(
-        request, reads, fleet_reader, people, rollouts.abort(request.caller, rollout_id, reason)
-    )
+    return documents.show(rollout_id, rollouts.abort(request.caller, rollout_id, reason))
 
 
 def retry(
     request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, Retrying],
     rollouts: RolloutOperations,
-    reads: Reads,
-    fleet_reader: FleetReader,
-    people: PeopleNames,
+    documents: route_rollouts.RolloutDocuments,
 ) -> routing.Response:
     """Retry failed and reverted hosts of a halted rollout: all of them, or those named."""
     body = request.body
     position = rollouts.retry(request.caller, request.path.rollout_id, body.reason, body.hosts)
-    return _show(request, reads, fleet_reader, people, position)
+    return documents.show(request.path.rollout_id, position)
 
 
 def skip(
     request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, Skipping],
     rollouts: RolloutOperations,
-    reads: Reads,
-    fleet_reader: FleetReader,
-    people: PeopleNames,
+    documents: route_rollouts.RolloutDocuments,
 ) -> routing.Response:
     """Continue without a host that has not started its order."""
     body = request.body
     done = rollouts.skip(request.caller, request.path.rollout_id, body.host_id, body.reason)
-    response = _show(request, reads, fleet_reader, people, done.position)
+    response = documents.show(request.path.rollout_id, done.position)
     if done.warnings:
         response.body = structs.replace(response.body, warnings=done.warnings)
     return response
@@ -231,68 +207,47 @@ def skip(
 def override(
     request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, Overriding],
     rollouts: RolloutOperations,
-    reads: Reads,
-    fleet_reader: FleetReader,
-    people: PeopleNames,
+    documents: route_rollouts.RolloutDocuments,
 ) -> routing.Response:
     """Override a gate of a rollout, until a time or until the rollout ends."""
     body = request.body
     position = rollouts.override(
         request.caller, request.path.rollout_id, body.gate, body.reason, body.until
     )
-    return _show(request, reads, fleet_reader, people, position)
+    return documents.show(request.path.rollout_id, position)
 
 
 def continue_wave(
     request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, Continuing],
     rollouts: RolloutOperations,
-    reads: Reads,
-    fleet_reader: FleetReader,
-    people: PeopleNames,
+    documents: route_rollouts.RolloutDocuments,
 ) -> routing.Response:
     """Start the next wave, which waits for a person."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     position = rollouts.continue_wave(request.caller, rollout_id, reason)
-    return _show(request, reads, fleet_reader, people, position)
+    return documents.show(request.path.rollout_id, position)
 
 
 def skip_wave(
     request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, SkippingWave],
     rollouts: RolloutOperations,
-    reads: Reads,
-    fleet_reader: FleetReader,
-    people: PeopleNames,
+    documents: route_rollouts.RolloutDocuments,
 ) -> routing.Response:
     """Skip a wave: its hosts without an order get none in this rollout."""
     body = request.body
     position = rollouts.skip_wave(request.caller, request.path.rollout_id, body.wave, body.reason)
-    return _show(request, reads, fleet_reader, people, position)
+    return documents.show(request.path.rollout_id, position)
 
 
 def promote_all(
     request: routing.Request[route_rollouts.RolloutPath, inputs.Nothing, RolloutReason],
     rollouts: RolloutOperations,
-    reads: Reads,
-    fleet_reader: FleetReader,
-    people: PeopleNames,
+    documents: route_rollouts.RolloutDocuments,
 ) -> routing.Response:
     """Start all waves now, without waiting for earlier ones; gates and budgets still apply."""
     rollout_id, reason = request.path.rollout_id, request.body.reason
     position = rollouts.promote_all(request.caller, rollout_id, reason)
-    return _show(request, reads, fleet_reader, people, position)
-
-
-def _show(
-    request: RolloutVerb,
-    reads: Reads,
-    fleet_reader: FleetReader,
-    people: PeopleNames,
-    position: Position,
-) -> routing.Response:
-    """The rollout after a command."""
-    response = route_rollouts.show_rollout(reads, fleet_reader, people, request.path.rollout_id)
-    response.position = position
-    return response
+    return documents.show(request.path.rollout_id, position)
 
 
 _ERRORS = (

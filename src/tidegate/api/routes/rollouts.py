@@ -6,6 +6,7 @@ the position of its last transition, which is what the If-Match of a command ref
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated, Any
 
@@ -35,7 +36,7 @@ from tidegate.domain.rollouts import (
 )
 from tidegate.domain.rollouts.progress import RolloutProgress
 from tidegate.errors import InvalidInput
-from tidegate.kernel.model import ANY, Clause, Query
+from tidegate.kernel.model import ANY, Clause, Position, Query
 from tidegate.web import as_of, inputs as web_inputs, paging, routing, shapes
 
 PAGES_MAX = 20  # read for one response when a filter matches few rollouts of each
@@ -214,94 +215,94 @@ def _listed(item: rollout_lists.ListedRollout, people: PeopleNames) -> RolloutLi
     )
 
 
+@dataclass(frozen=True)
+class RolloutDocuments:
+    """Shows rollouts as API documents."""
+
+    reads: Reads
+    fleet_reader: FleetReader
+    people: PeopleNames
+
+    def show(self, rollout_id: str, position: Position = 0) -> routing.Response:
+        """The rollout as it is now. Raises: RolloutUnknown."""
+        row, tally, gates = self.reads.find_all(
+            (rollout_rows.rollout_key(rollout_id), rollout_rows.Rollout),
+            (rollout_rows.tally_key(rollout_id), rollout_rows.RolloutTally),
+            (rollout_rows.gates_key(rollout_id), rollout_rows.RolloutGates),
+        )
+        if row is None or tally is None:
+            raise refusals.RolloutUnknown(rollout_id)
+        shut = None if gates is None else gates.row
+        body = structs.replace(
+            self.describe(row, tally.row),
+            gates=rollout_waits.list_gates(self.fleet_reader, tally.row, shut),
+            progress=rollout_waits.find_progress(self.reads, tally.row, shut),
+        )
+        return routing.Response(body, version=row.version, position=position)
+
+    def describe(
+        self, found: Found[rollout_rows.Rollout], tally: rollout_rows.RolloutTally
+    ) -> RolloutShown:
+        """What its rows say, without its gates and its progress."""
+        return RolloutShown(
+            **structs.asdict(found.row),
+            version=found.version,
+            attempt=tally.attempt,
+            waves=tally.waves,
+            late=tally.late,
+            halted_at=tally.halted_at,
+            halted_by=tally.halted_by,
+            paused_at=tally.paused_at,
+            paused_by=tally.paused_by,
+            opened_by_name=self.people.find_name(found.row.opened_by),
+            paused_by_name=self.people.find_name(tally.paused_by),
+            rollback_failed=tally.rollback_failed,
+            degraded=tally.degraded,
+            outcome=tally.outcome,
+            outcome_at=tally.outcome_at,
+            cause=tally.cause,
+            cause_id=tally.cause_id,
+            overrides=tally.overrides,
+            plan=self._summarize(found.row),
+        )
+
+    def _summarize(self, row: rollout_rows.Rollout) -> PlanSummary | None:
+        """The plan in numbers; None: its blob is missing, or is not a plan."""
+        try:
+            plan = self.fleet_reader.chart(row.plan_digest).plan
+        except (BlobMissing, MalformedPlan):
+            return None
+        return PlanSummary(
+            digest=row.plan_digest,
+            display_name=row.display_name,
+            package=plan.package,
+            selector=plan.selector,
+            policy=plan.policy,
+            hosts=plan.hosts,
+            unstaged=len(plan.unstaged),
+            waves=opened_waves(plan),
+            budgets=tuple(budget.budget_id for budget in plan.budgets),
+        )
+
+
 def get(
     request: routing.Request[RolloutPath, as_of.AsOfQuery, web_inputs.Nothing],
-    reads: Reads,
+    documents: RolloutDocuments,
     log: log_reader.LogReader,
     row_history: RowHistory,
-    fleet_reader: FleetReader,
-    people: PeopleNames,
 ) -> routing.Response:
     """Get a rollout: state, waves, gates and frozen plan; as_of shows an earlier state."""
     rollout_id = request.path.rollout_id
     if not request.query.as_of:
-        return show_rollout(reads, fleet_reader, people, rollout_id)
+        return documents.show(rollout_id)
     position = as_of.position_of(log, request.query.as_of)
     query = facts_of(rollout_id)
     row = row_history.row_at(folds.rollouts, rollout_id, query, position)
     tally = row_history.row_at(folds.rollout_tallies, rollout_id, query, position)
     if row is None or tally is None:
         raise refusals.RolloutUnknown(rollout_id)
-    body = _body(fleet_reader, people, row, tally.row)
+    body = documents.describe(row, tally.row)
     return routing.Response(body, version=row.version, position=position)
-
-
-def show_rollout(
-    reads: Reads, fleet_reader: FleetReader, people: PeopleNames, rollout_id: str
-) -> routing.Response:
-    """The rollout as it is now. Raises: RolloutUnknown."""
-    row, tally, gates = reads.find_all(
-        (rollout_rows.rollout_key(rollout_id), rollout_rows.Rollout),
-        (rollout_rows.tally_key(rollout_id), rollout_rows.RolloutTally),
-        (rollout_rows.gates_key(rollout_id), rollout_rows.RolloutGates),
-    )
-    if row is None or tally is None:
-        raise refusals.RolloutUnknown(rollout_id)
-    shut = None if gates is None else gates.row
-    body = structs.replace(
-        _body(fleet_reader, people, row, tally.row),
-        gates=rollout_waits.list_gates(fleet_reader, tally.row, shut),
-        progress=rollout_waits.find_progress(reads, tally.row, shut),
-    )
-    return routing.Response(body, version=row.version)
-
-
-def _body(
-    fleet_reader: FleetReader,
-    people: PeopleNames,
-    found: Found[rollout_rows.Rollout],
-    tally: rollout_rows.RolloutTally,
-) -> RolloutShown:
-    return RolloutShown(
-        **structs.asdict(found.row),
-        version=found.version,
-        attempt=tally.attempt,
-        waves=tally.waves,
-        late=tally.late,
-        halted_at=tally.halted_at,
-        halted_by=tally.halted_by,
-        paused_at=tally.paused_at,
-        paused_by=tally.paused_by,
-        opened_by_name=people.find_name(found.row.opened_by),
-        paused_by_name=people.find_name(tally.paused_by),
-        rollback_failed=tally.rollback_failed,
-        degraded=tally.degraded,
-        outcome=tally.outcome,
-        outcome_at=tally.outcome_at,
-        cause=tally.cause,
-        cause_id=tally.cause_id,
-        overrides=tally.overrides,
-        plan=_summary(fleet_reader, found.row),
-    )
-
-
-def _summary(fleet_reader: FleetReader, row: rollout_rows.Rollout) -> PlanSummary | None:
-    """The plan in numbers; None: its blob is missing, or is not a plan."""
-    try:
-        plan = fleet_reader.chart(row.plan_digest).plan
-    except (BlobMissing, MalformedPlan):
-        return None
-    return PlanSummary(
-        digest=row.plan_digest,
-        display_name=row.display_name,
-        package=plan.package,
-        selector=plan.selector,
-        policy=plan.policy,
-        hosts=plan.hosts,
-        unstaged=len(plan.unstaged),
-        waves=opened_waves(plan),
-        budgets=tuple(budget.budget_id for budget in plan.budgets),
-    )
 
 
 def hosts(
