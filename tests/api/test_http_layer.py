@@ -222,4 +222,4 @@ def test_rate_limits_keep_a_bounded_number_of_clients(monkeypatch: pytest.Monkey
     for number in range(1_000):
         bucket.take(str(number))
 
-    assert len(bucket._tokens) == 10
+    assert len(bucket._levels) == 10
