@@ -141,7 +141,9 @@ def open_log(connection: Connection, namespace: str, schema: store.Schema) -> Sc
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (lock_key(namespace),))
         # PostgreSQL resolved the search path to run that statement. If another process created the
         # schema at the same moment, the path may lack it. Setting it again resolves it again.
-        connection.execute("SELECT set_config('search_path', current_setting('search_path'), false)")
+        connection.execute(
+            "SELECT set_config('search_path', current_setting('search_path'), false)"
+        )
         if not _exists(connection, namespace):
             _create(connection, namespace)
         found = _meta(connection)
