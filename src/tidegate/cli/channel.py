@@ -1,4 +1,4 @@
-"""Channels: what is authoritative for which hosts, and how it reaches them."""
+"""Channels: which hosts should run which release, and how it reaches them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tidegate.cli.revisions.names import REPOSITORY_DEFAULT
 
 @click.group(cls=cli_context.NounGroup)
 def channel() -> None:
-    """Channels: what is authoritative for which hosts, and how it reaches them."""
+    """Channels: which hosts should run which release, and how it reaches them."""
 
 
 channel.add_command(channel_policy.policy)
@@ -163,7 +163,7 @@ def list_all(context: cli_context.CommandContext, watch: bool) -> None:
 @cli_context.watch_option
 @cli_context.with_context
 def show(context: cli_context.CommandContext, channel: str, as_of: str | None, watch: bool) -> None:
-    """Show what CHANNEL delivers, which release is authoritative, and on what evidence."""
+    """Show which release CHANNEL is set to, on what evidence, and what stops it."""
     path = paths.at("channels", channel)
     context.print_object(
         lambda: context.get(path, as_of=times.api_as_of(as_of)),
@@ -262,7 +262,7 @@ def unprotect(context: cli_context.CommandContext, channel: str, reason: str) ->
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @cli_context.with_context
 def history(context: cli_context.CommandContext, channel: str) -> None:
-    """Show what was authoritative on CHANNEL, when, and who decided it."""
+    """Show which releases CHANNEL was set to, when, and who decided it."""
     context.list(
         context.client.items(paths.at("releases", channel, "events")),
         channel_documents.HISTORY,

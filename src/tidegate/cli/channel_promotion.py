@@ -46,7 +46,7 @@ def promote(
     version: int | None,
     wait: waiting.WaitOption,
 ) -> None:
-    """Make RELEASE (such as web.3) authoritative on CHANNEL and roll it out."""
+    """Set CHANNEL to RELEASE (such as web.3) and roll it out."""
     if override and not (reason or "").strip():
         raise exit_codes.CommandExit(
             exit_codes.ExitCode.USAGE,

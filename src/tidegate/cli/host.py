@@ -91,7 +91,7 @@ def host() -> None:
     metavar="[DURATION]",
     is_flag=False,
     flag_value="",
-    help="Only those that are silent; with a DURATION such as 2h, those not heard for so long.",
+    help="Only those that are silent; with a DURATION such as 2h, those silent for so long.",
 )
 @click.option("--old-agent", is_flag=True, help="Only those whose agent should be upgraded.")
 @cli_context.watch_option

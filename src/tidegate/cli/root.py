@@ -26,7 +26,7 @@ ACCESS: Final[Mapping[str, lazy_groups.Lazy]] = {
 NOUNS: Final[Mapping[str, lazy_groups.Lazy]] = {
     "repo": (f"{_HERE}.repo:repo", "Repositories: who must approve what."),
     "rev": (f"{_HERE}.revisions.commands:rev", "Package revisions: draft, review, publish."),
-    "channel": (f"{_HERE}.channel:channel", "Channels: what is authoritative, and for whom."),
+    "channel": (f"{_HERE}.channel:channel", "Channels: which hosts should run which release."),
     "rollout": (f"{_HERE}.rollout:rollout", "Rollouts: plan, watch, control, explain."),
     "host": (f"{_HERE}.host:host", "Hosts of the fleet."),
     "join": (f"{_HERE}.join:join", "Tokens that enroll many new hosts."),
@@ -48,8 +48,8 @@ NOUNS: Final[Mapping[str, lazy_groups.Lazy]] = {
 }
 HELP: Final = """Tidegate: a release control plane.
 
-Draft and approve package revisions, pin which release is authoritative for a channel, roll it out
-wave by wave, and prove afterwards what happened."""
+Draft and approve package revisions, promote a release to a channel, roll it out wave by wave, and
+prove afterwards what happened."""
 ENDINGS: Final = """Exit codes: 0 done, 1 refused, 2 usage, 3 conflict, 4 not found, 5 permission,
 6 unavailable, 7 rolled back, 8 no host ran it, 9 a request was made that another person must
 approve."""

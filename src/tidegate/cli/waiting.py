@@ -56,8 +56,9 @@ def wait_option(verb: F) -> F:
         "--wait",
         is_flag=True,
         callback=both,
-        help="Wait until it ends. Exit code 7: rolled back, 1: failed, 8: no host ran it. On a "
-        "protected channel it does not wait for the approval: exit code 9 at once.",
+        help="Wait until it ends. Of a rollout, exit code 7: rolled back, 1: failed, 3: aborted or "
+        "replaced, 8: no host ran it. On a protected channel it does not wait for the approval: "
+        "exit code 9 at once.",
     )
     timeout = click.option(
         "--timeout",
