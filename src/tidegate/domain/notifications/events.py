@@ -33,11 +33,13 @@ EVENTS: Final[Mapping[str, CataloguedEvent]] = MappingProxyType(
             CRITICAL, "a host failed, and the rollout sends no more orders"
         ),
         "rollout.stopped": CataloguedEvent(
-            CRITICAL, "every host of a halted rollout is back or stuck: an operator must decide"
+            CRITICAL,
+            "every host of a halted rollout has rolled back, or failed for good: "
+            "an operator must decide",
         ),
-        "rollout.succeeded": CataloguedEvent(INFO, "a rollout ended well"),
+        "rollout.succeeded": CataloguedEvent(INFO, "a rollout ended, and it succeeded"),
         "rollout.rolled_back": CataloguedEvent(CRITICAL, "a rollout ended after hosts rolled back"),
-        "rollout.failed": CataloguedEvent(CRITICAL, "a rollout ended badly"),
+        "rollout.failed": CataloguedEvent(CRITICAL, "a rollout ended, and it failed"),
         "rollout.aborted": CataloguedEvent(WARNING, "an operator ended a rollout"),
         "rollout.replaced": CataloguedEvent(INFO, "another rollout replaced one"),
         "rollout.empty": CataloguedEvent(WARNING, "a rollout ended, and no host ran it"),
@@ -70,10 +72,10 @@ EVENTS: Final[Mapping[str, CataloguedEvent]] = MappingProxyType(
         ),
         "request.approved": CataloguedEvent(INFO, "another person approved a request"),
         "request.rejected": CataloguedEvent(INFO, "a request was rejected"),
-        "request.withdrawn": CataloguedEvent(INFO, "who made a request took it back"),
+        "request.withdrawn": CataloguedEvent(INFO, "the person who made a request withdrew it"),
         "request.expired": CataloguedEvent(WARNING, "a request was not carried out in time"),
         "request.voided": CataloguedEvent(
-            WARNING, "the channel changed, so a request can no longer be carried out"
+            WARNING, "what a request is about has changed, so it can no longer be carried out"
         ),
         "request.executed": CataloguedEvent(INFO, "an approved request was carried out"),
         "hosts.silent": CataloguedEvent(
