@@ -61,7 +61,7 @@ class FreezeNotFound(Formatted, NotFound):
 
 
 class QuarantineNotFound(Formatted, NotFound):
-    """The closure is not quarantined on this channel."""
+    """The artifact is not quarantined on this channel."""
 
     code = "quarantine_not_found"
     message = "{closure_hash} is not quarantined on {channel}"

@@ -85,7 +85,7 @@ class HostInvariant(Refused):
 
 
 class WrongClosure(HostInvariant):
-    """The report is about another closure than the order."""
+    """The report is about another artifact than the order."""
 
     code = "wrong_closure"
 
