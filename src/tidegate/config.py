@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Mapping
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -95,6 +96,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     public_url: str = ""  # as browsers see it; https:// makes cookies Secure
     host_names: str = ""  # further names that clients use, separated by commas
     behind_proxy: bool = False  # a trusted proxy terminates TLS and names the client
+    trusted_proxies: str = "127.0.0.1,::1"  # the addresses and networks of such proxies
     threads: Annotated[int, msgspec.Meta(ge=1, le=256)] = 16  # requests handled at the same time
     reads_per_second: Count = 200  # per principal
     writes_per_second: Count = 50
@@ -121,6 +123,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def allowed_facts(self) -> tuple[str, ...]:
         """The facts of hosts that become labels named `fact/…`."""
         return tuple(sorted({key.strip() for key in self.fact_labels.split(",") if key.strip()}))
+
+    @property
+    def proxy_networks(self) -> tuple[IPv4Network | IPv6Network, ...]:
+        """The networks of proxies whose X-Forwarded-For is used; none without ``behind_proxy``."""
+        return _parse_networks(self.trusted_proxies) if self.behind_proxy else ()
 
     @property
     def is_secure(self) -> bool:
@@ -174,6 +181,7 @@ def check_settings(found: Mapping[str, Any]) -> Settings:
         raise InvalidSetting(
             f"public_url is scheme and host, found {settings.public_url!r}", setting="public_url"
         )
+    _check_proxies(settings.trusted_proxies)
     for key in settings.allowed_facts:
         if key not in FACT_KEYS:
             raise InvalidSetting(
@@ -181,6 +189,28 @@ def check_settings(found: Mapping[str, Any]) -> Settings:
                 setting="fact_labels",
             )
     return settings
+
+
+def _parse_networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    """Raises: ValueError: one is not an address or a network."""
+    return tuple(ip_network(part.strip()) for part in text.split(","))
+
+
+def _check_proxies(text: str) -> None:
+    """Raises: InvalidSetting."""
+    try:
+        found = _parse_networks(text)
+    except ValueError as error:
+        raise InvalidSetting(
+            f"trusted_proxies is addresses and networks, separated by commas; {error}",
+            setting="trusted_proxies",
+        ) from None
+    if any(network.prefixlen == 0 for network in found):
+        raise InvalidSetting(
+            f"trusted_proxies is {text!r}, which is every address: any client could then claim"
+            " another's; name only the proxies",
+            setting="trusted_proxies",
+        )
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -125,6 +125,7 @@ def make_server(
             server_header=False,
             date_header=True,
             proxy_headers=settings.behind_proxy,
+            forwarded_allow_ips=list(map(str, settings.proxy_networks)),
             timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
             backlog=CONNECTIONS_WAITING_MAX,

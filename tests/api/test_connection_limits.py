@@ -41,7 +41,7 @@ class FakePeer:
 
 
 def test_closes_the_one_idle_connection_among_older_busy_ones() -> None:
-    limits = ConnectionLimits(None, OLDER + 1)
+    limits = ConnectionLimits(OLDER + 1, OLDER + 1)
     busy = [FakePeer(number, idle=False) for number in range(OLDER)]
     idle = FakePeer(OLDER, idle=True)
     for peer in (*busy, idle):
@@ -57,7 +57,7 @@ def test_closes_the_one_idle_connection_among_older_busy_ones() -> None:
 
 
 def test_a_connection_that_is_idle_again_is_found_again() -> None:
-    limits = ConnectionLimits(None, 1)
+    limits = ConnectionLimits(at_most=1, per_address=1)
     peer = FakePeer(0, idle=False)
     assert limits.admit(peer) is None
     limits.heard(peer)

@@ -295,15 +295,25 @@ def test_limits_the_connections_of_an_address_and_accepts_others(
         assert until(lambda: _gets_in(served, "127.0.0.2"), seconds_max=SECONDS_MAX)
 
 
-def test_connections_of_a_proxy_are_not_counted_by_address(tmp_path: Path) -> None:
+def test_only_connections_of_trusted_proxies_are_not_counted_by_address(tmp_path: Path) -> None:
     with (
-        serving(tmp_path / "data", connections_per_address=1, behind_proxy=True) as served,
+        serving(
+            tmp_path / "data",
+            connections_per_address=1,
+            behind_proxy=True,
+            trusted_proxies="127.0.0.2, 127.0.1.0/24",
+        ) as served,
         ExitStack() as stack,
     ):
-        for _ in range(3):
-            wire = stack.enter_context(closing(Wire(served, "127.0.0.2")))
-            wire.send(LIVE)
-            assert wire.answer().startswith(b"HTTP/1.1 200")
+        for proxy in ("127.0.0.2", "127.0.1.9"):
+            for _ in range(3):
+                wire = stack.enter_context(closing(Wire(served, proxy)))
+                wire.send(LIVE)
+                assert wire.answer().startswith(b"HTTP/1.1 200")
+        wire = stack.enter_context(closing(Wire(served, "127.0.0.3")))
+        wire.send(LIVE)
+        assert wire.answer().startswith(b"HTTP/1.1 200")
+        assert not _gets_in(served, "127.0.0.3")
 
 
 def _gets_in(served: Served, source: str) -> bool:

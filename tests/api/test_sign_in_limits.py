@@ -66,3 +66,18 @@ def test_an_address_that_guesses_many_names_is_stopped(proxied: Served) -> None:
     ]
 
     assert answers == [403] * (LIMIT * 10) + [429] * 2
+
+
+def test_a_client_cannot_choose_its_address_unless_it_is_a_trusted_proxy(tmp_path: Path) -> None:
+    with serving(
+        tmp_path / "data",
+        sign_ins_per_minute=LIMIT,
+        behind_proxy=True,
+        trusted_proxies="192.0.2.0/24",
+    ) as served:
+        assert served.admin.post("/v1/users", json=person()).status_code == 201
+
+        addresses = [f"203.0.113.{number}" for number in range(LIMIT + 1)]
+        guesses = [sign_in(served, item, LOGIN, "wrong").status_code for item in addresses]
+
+    assert guesses == [403] * LIMIT + [429]

@@ -114,6 +114,8 @@ def test_only_one_server_uses_a_data_directory(tmp_path: Path) -> None:
         (["serve", "--data", "x", "--colour", "red"], "no setting colour"),
         (["serve", "--data", "x", "--port", "many"], "TIDEGATE_PORT"),
         (["serve", "--data", "x", "--host", "0.0.0.0"], "from other machines"),
+        (["serve", "--data", "x", "--trusted-proxies", "lb-1"], "'lb-1' does not appear to be"),
+        (["serve", "--data", "x", "--trusted-proxies", "::/0"], "which is every address"),
         (["serve", "--data", "x", "--config", "nowhere.toml"], "cannot be read"),
     ],
 )

@@ -227,6 +227,7 @@ SETTING_LIMITS: Final = {
     "data": "a directory",
     "store": "`sqlite:///…`, `postgresql://…`, `dynamodb://…`",
     "host": "loopback, unless `public_url` is https or `behind_proxy` is true",
+    "trusted_proxies": "addresses and networks, not `0.0.0.0/0` or `::/0`",
     "public_url": "`http://` or `https://` and a host, no path",
     "archive": "a directory",
 }

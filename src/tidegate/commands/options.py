@@ -24,13 +24,15 @@ WORDS: Final[Mapping[str, str]] = {
     "host_names": "Further names of this server, separated by commas. It answers under these, the "
     "host of public_url, loopback names, and the address that a request arrived at.",
     "behind_proxy": "A trusted proxy terminates TLS and forwards the client's address.",
+    "trusted_proxies": "With behind_proxy: the addresses and networks of the proxies, separated by "
+    "commas. Only their X-Forwarded-For is used.",
     "threads": "How many requests are handled at once.",
     "reads_per_second": "Read requests per second of one user or token.",
     "writes_per_second": "Write requests per second of one user or token.",
     "agent_requests_per_second": "Requests per second of one host's agent.",
     "sign_ins_per_minute": "Failed sign-ins per minute, counted per name and client address.",
     "connections_per_address": "Connections from one client address. If many hosts share a NAT, "
-    "allow more than there are hosts. Not used with behind_proxy.",
+    "allow more than there are hosts. Trusted proxies may have more.",
     "file_bytes_max": "Bytes of one file of a revision that the server keeps.",
     "revision_bytes_max": "Bytes of all files of a revision that the server keeps. References do "
     "not count.",

@@ -98,9 +98,10 @@ class Application:
         self._handlers = {route.operation: parts.bind(route.handler) for route in routes}
         self._router = routing.Router(self.routes)
         self.agents = agents
-        per_address = None if settings.behind_proxy else settings.connections_per_address
         self.connections = connection_limits.ConnectionLimits(
-            per_address, connection_limits.connections_max()
+            settings.connections_per_address,
+            connection_limits.connections_max(),
+            settings.proxy_networks,
         )
         self.host_names = host_names.HostNames(settings)
         self._authenticator = authentication.Authenticator(

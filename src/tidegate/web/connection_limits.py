@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import resource
-from ipaddress import IPv6Address
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Protocol
 
 from tidegate.web.problems import TooManyConnections
@@ -29,14 +29,20 @@ class Peer(Protocol):
 class ConnectionLimits:
     """Counts the connections of each address and of the process. Used on the event loop only.
 
-    Connections from the server's own address are not counted per address: they come from a proxy or
-    from the operator. At the limit of the process, a new connection replaces one that has not sent
-    a request yet, or an idle one.
+    Connections of a trusted proxy are not counted per address: it brings many clients. Those from
+    the server's own address are not either. At the limit of the process, a new connection replaces
+    one that has not sent a request yet, or an idle one.
     """
 
-    def __init__(self, per_address: int | None, at_most: int) -> None:
-        self._per_address = per_address  # None: all connections come from one proxy
+    def __init__(
+        self,
+        per_address: int,
+        at_most: int,
+        proxies: tuple[IPv4Network | IPv6Network, ...] = (),
+    ) -> None:
+        self._per_address = per_address
         self._at_most = at_most
+        self._proxies = proxies
         self._by_address: dict[str, int] = {}
         self._open: dict[Peer, str] = {}  # the address that each counts for; empty: none
         # Connections that never sent a whole head, oldest first.
@@ -52,7 +58,7 @@ class ConnectionLimits:
         address = self._address(peer)
         if address:
             found = self._by_address.get(address, 0)
-            if self._per_address is not None and found >= self._per_address:
+            if found >= self._per_address:
                 return TooManyConnections(
                     f"{address} has {found} connections, and an address may have "
                     f"{self._per_address} (the setting connections_per_address).",
@@ -91,16 +97,17 @@ class ConnectionLimits:
                 del self._by_address[address]
 
     def _address(self, peer: Peer) -> str:
-        if peer.client is None or self._per_address is None:
+        if peer.client is None:
             return ""
         address = peer.client[0]
         if peer.server is not None and peer.server[0] == address:
             return ""
-        if ":" not in address:
+        parsed = ip_address(address.partition("%")[0])
+        if any(parsed in network for network in self._proxies):
+            return ""
+        if not isinstance(parsed, IPv6Address):
             return address
-        # A client usually has a whole /64.
-        network = IPv6Address(address.partition("%")[0]).packed[:8]
-        return f"{network.hex(':', 2)}::/64"
+        return f"{parsed.packed[:8].hex(':', 2)}::/64"  # a client usually has a whole /64
 
     def _make_room(self) -> bool:
         victim = next(iter(self._silent), None) or self._find_idle()
