@@ -30,9 +30,9 @@ LIMITS = ("reads", "writes", "agent-requests")
 RATES = [word for name in LIMITS for word in (f"--{name}-per-second", "100000")]
 
 
-def prepared(data: Path) -> str:
+def prepared(data: Path, store: str = "") -> str:
     """Set up an installation of one person, and return a token with every permission."""
-    installation = open_installation(Settings(data=str(data)))
+    installation = open_installation(Settings(data=str(data), store=store))
     try:
         command = SetUp(user_id=ADMIN, alone=True)
         installation.execute.run(set_up, command, meta=Meta(actor=ADMIN))
@@ -42,8 +42,8 @@ def prepared(data: Path) -> str:
 
 
 @contextmanager
-def opened(data: Path) -> Iterator[Installation]:
-    installation = open_installation(Settings(data=str(data)))
+def opened(data: Path, store: str = "") -> Iterator[Installation]:
+    installation = open_installation(Settings(data=str(data), store=store))
     try:
         yield installation
     finally:

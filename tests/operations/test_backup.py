@@ -10,6 +10,7 @@ from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from threading import Barrier
+from uuid import uuid4
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -174,8 +175,8 @@ def test_a_second_backup_links_the_bodies_of_the_previous_one(tmp_path: Path) ->
     assert {name for name in before if after[name].st_ino == before[name].st_ino} == set(before)
     assert len(after) == len(before) + 2
     shutil.rmtree(first)
-    restored = restore(second, tmp_path / "again", start, system_clock)
-    assert restored.label.blobs == len(after)
+    restore(second, tmp_path / "again", start, system_clock)
+    assert read_label(second).blobs == len(after)
     with opened(tmp_path / "again") as installation:
         for body in (BODY, b"new"):
             assert installation.blobs.get(f"sha256:{sha256(body).hexdigest()}") == body
@@ -352,6 +353,82 @@ def test_a_restore_revokes_the_keys_of_agents_on_request(tmp_path: Path) -> None
         other = enroll(installation, token.token)
         installation.enrollment.demand_valid("web-1", other)
         assert installation.health.differences() == []
+
+
+# ── a database restored with its own tools ────────────────────────────────────────────────────────
+
+
+@pytest.fixture(params=["sqlite", "postgres", "dynamodb"])
+def store(request: pytest.FixtureRequest) -> str:
+    """The URL of a fresh log; empty: SQLite in the data directory."""
+    name = f"restored_{uuid4().hex[:12]}"
+    match request.param:
+        case "sqlite":
+            return ""
+        case "postgres":
+            return f"{request.getfixturevalue('postgres_url')}&schema={name}"
+        case _:
+            endpoint = request.getfixturevalue("dynamodb_url")
+            return f"dynamodb://{name}?region=local&endpoint={endpoint}"
+
+
+def test_a_restored_database_begins_an_epoch_in_place_and_ends_credentials(
+    tmp_path: Path, store: str
+) -> None:
+    data = tmp_path / "data"
+    words = ("restore", "--in-place", "--revoke-keys", "--data", str(data), "--store", store)
+    token = prepared(data, store)
+    with opened(data, store) as installation:
+        user = installation.reads.find(user_key(ADMIN), User)
+        assert user is not None
+        cookie = installation.accounts.open_session(user.row).cookie
+        made = installation.enrollment.make_token("t1", "web-1", None, Meta(actor=ADMIN))
+        host = installation.enrollment.make_token("t2", "web-2", None, Meta(actor=ADMIN))
+        public_key = enroll(installation, host.token)
+        head = installation.log.head()
+
+        busy = run(*words)
+
+    assert busy.returncode == 6
+    assert "another process has the log open" in busy.stderr
+
+    done = run(*words)
+
+    assert done.returncode == 0, done.stderr
+    assert f"restored up to position {head}, of " in done.stdout
+    assert "1 host is revoked" in done.stdout
+    with opened(data, store) as installation:
+        found = installation.reads.find(epoch_key(), Epoch)
+        assert found is not None
+        assert (found.row.epoch > FIRST, found.row.backup_head) == (True, head)
+        assert installation.accounts.token(token) is None
+        assert installation.accounts.session(cookie) is None
+        with pytest.raises(TokenRefused):
+            enroll(installation, made.token)
+        with pytest.raises(KeyRevoked):
+            installation.enrollment.demand_valid("web-2", public_key)
+        assert installation.health.differences() == []
+
+
+def test_an_empty_log_was_not_restored(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with opened(data):
+        pass
+
+    ran = run("restore", "--in-place", "--data", str(data))
+    nowhere = run("restore", "--in-place", "--data", str(tmp_path / "nowhere"))
+
+    assert (ran.returncode, nowhere.returncode) == (1, 4)
+    assert "the log is empty; restore the database first" in ran.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("backup", "--in-place")])
+def test_restores_a_directory_or_in_place(tmp_path: Path, words: tuple[str, ...]) -> None:
+    ran = run("restore", *words, "--data", str(tmp_path / "data"))
+
+    assert ran.returncode == 2
+    assert "name the directory of the backup, or use --in-place; not both" in ran.stderr
+    assert not (tmp_path / "data").exists()
 
 
 def test_restores_only_into_an_empty_directory(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from tidegate.commands.options import settings_of, with_settings
 if TYPE_CHECKING:
     from tidegate.control.doctor import DoctorFinding
     from tidegate.control.installation import Installation
+    from tidegate.control.storage.backup import Restored
 
 SYMBOLS: Final = {"well": "✔", "note": "•", "ill": "✘"}
 SQLITE: Final = "sqlite:///"
@@ -159,39 +160,42 @@ def backup(place: str, previous: str | None, file: str | None, **flags: str | No
 
 
 @click.command()
-@click.argument("place", metavar="DIR")
+@click.argument("place", metavar="[DIR]", required=False)
+@click.option(
+    "--in-place",
+    is_flag=True,
+    help="Instead of DIR: the database was restored with its own tools.",
+)
 @click.option(
     "--revoke-keys",
     is_flag=True,
     help="Also revoke the key of every agent; each host enrolls again with a new token.",
 )
 @with_settings
-def restore(place: str, revoke_keys: bool, file: str | None, **flags: str | None) -> None:
+def restore(
+    place: str | None, in_place: bool, revoke_keys: bool, file: str | None, **flags: str | None
+) -> None:
     """Put the backup in DIR into a data directory that is new or empty.
 
     What was acknowledged after the backup is lost. A new epoch begins, by which agents and clients
     notice the restore. Sessions, API tokens and enrollment tokens end. Passwords and the keys of
     agents are those of the backup: a key that was revoked later works again, unless you use
     --revoke-keys.
+
+    PostgreSQL and DynamoDB have backups of their own. After you restored one, and before you start
+    a server, use --in-place: it begins the epoch and ends the same credentials.
     """
-    from msgspec.structs import replace
-
+    if (place is None) != in_place:
+        raise click.UsageError("name the directory of the backup, or use --in-place; not both")
     settings = settings_of(file, flags)
-    if _database(settings) != Path(settings.data).absolute() / "tidegate.db":
-        raise config.InvalidSetting("a restore goes into the data directory; leave store empty")
-    from tidegate.clock import system_clock
-    from tidegate.control.storage.backup import restore as put_back
-
-    restored = put_back(
-        Path(place).absolute(),
-        Path(settings.data).absolute(),
-        lambda directory: _open(replace(settings, data=str(directory))),
-        system_clock,
-        revoke_keys=revoke_keys,
-    )
-    label = restored.label
-    click.echo(f"restored up to position {label.head}, of {label.taken_at:%Y-%m-%d %H:%M:%S} UTC")
-    click.echo(f"epoch {restored.epoch.epoch} begins at position {restored.position}")
+    if place is None:
+        restored = _restore_in_place(settings, revoke_keys)
+    else:
+        restored = _restore_backup(settings, Path(place).absolute(), revoke_keys)
+    epoch = restored.epoch
+    at = f"{epoch.backed_up_at:%Y-%m-%d %H:%M:%S} UTC"
+    click.echo(f"restored up to position {epoch.backup_head}, of {at}")
+    click.echo(f"epoch {epoch.epoch} begins at position {restored.position}")
     click.echo(
         f"API tokens, sessions and enrollment tokens have ended: of {restored.users} users, "
         f"and {restored.enrollment_tokens} enrollment tokens"
@@ -208,12 +212,43 @@ def restore(place: str, revoke_keys: bool, file: str | None, **flags: str | None
     click.echo("passwords and roles are those of the backup, too: look through tidegate user list")
 
 
+def _restore_backup(settings: config.Settings, place: Path, revoke_keys: bool) -> Restored:
+    from msgspec.structs import replace
+
+    from tidegate.clock import system_clock
+    from tidegate.control.storage import backup as storage_backup
+
+    if _database(settings) != Path(settings.data).absolute() / "tidegate.db":
+        raise config.InvalidSetting("a restore goes into the data directory; leave store empty")
+    return storage_backup.restore(
+        place,
+        Path(settings.data).absolute(),
+        lambda directory: _open(replace(settings, data=str(directory))),
+        system_clock,
+        revoke_keys=revoke_keys,
+    )
+
+
+def _restore_in_place(settings: config.Settings, revoke_keys: bool) -> Restored:
+    from tidegate.commands.startup import open_store_alone
+    from tidegate.control.storage.backup import begin_after_database
+    from tidegate.engines.presence import present
+
+    data = Path(settings.data)
+    if not data.is_dir():
+        raise errors.NotFound(f"there is no log in {settings.data}")
+    with open_store_alone(data):
+        with present(settings.store_url, alone=True):
+            pass  # no other process has the log open
+        return begin_after_database(_open(settings), revoke_keys=revoke_keys)
+
+
 def _database(settings: config.Settings) -> Path:
     """The SQLite file of the log. Raises: InvalidSetting: the engine is another."""
     if not settings.store_url.startswith(SQLITE):
         raise config.InvalidSetting(
             "this is for SQLite; PostgreSQL (pg_dump, archiving) and DynamoDB (point-in-time "
-            "recovery) have backups of their own",
+            "recovery) have backups of their own; after restoring one: tidegate restore --in-place",
             setting="store",
         )
     return Path(settings.store_url.removeprefix(SQLITE)).absolute()

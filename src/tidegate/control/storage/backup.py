@@ -70,6 +70,12 @@ class BackupDamaged(Refused):
     code = "backup_damaged"
 
 
+class LogEmpty(Refused):
+    """An epoch was to begin after a restore, but the log has no events."""
+
+    code = "log_empty"
+
+
 class BackupLabel(msgspec.Struct, frozen=True, kw_only=True):
     """The label of a backup."""
 
@@ -87,7 +93,6 @@ class BackupLabel(msgspec.Struct, frozen=True, kw_only=True):
 class Restored(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a restore."""
 
-    label: BackupLabel
     epoch: Epoch
     position: model.Position  # of the fact that begins the epoch
     users: int  # whose sessions and API tokens have ended
@@ -213,20 +218,36 @@ def _restore(
     count = len(found) - len(_copy_blobs(source, found, bodies))
     if count != label.blobs:
         raise BackupDamaged(f"{count} blobs of {label.blobs} are there")
-    restored = _begin(start(partial), label, revoke_keys)
+    restored = begin_epoch(start(partial), label.head, label.taken_at, revoke_keys=revoke_keys)
     sleep(1 - restored.epoch.started_at.microsecond / 1_000_000)
     _appear(partial, data)
     return restored
 
 
-def _begin(installation: Installation, label: BackupLabel, revoke_keys: bool) -> Restored:
+def begin_after_database(installation: Installation, *, revoke_keys: bool) -> Restored:
+    """Begin an epoch after the database was restored with its own tools; close the installation.
+
+    Raises:
+        StoreUnavailable, LogEmpty.
+    """
+    head = installation.log.head()
+    newest = installation.log.feed(after=head - 1, limit=1) if head else ()
+    if not newest:
+        installation.close()
+        raise LogEmpty("the log is empty; restore the database first")
+    return begin_epoch(installation, head, newest[0].at, revoke_keys=revoke_keys)
+
+
+def begin_epoch(
+    installation: Installation, head: model.Position, taken_at: datetime, *, revoke_keys: bool
+) -> Restored:
+    """Begin an epoch, end credentials, and close the installation."""
     try:
-        command = StartEpoch(backup_head=label.head, backed_up_at=label.taken_at)
+        command = StartEpoch(backup_head=head, backed_up_at=taken_at)
         outcome = installation.control.execute(start_epoch, command, meta=ACTOR)
         found = installation.reads.find(epoch_key(), Epoch)
         assert found is not None, "it was just begun"
         return Restored(
-            label=label,
             epoch=found.row,
             position=outcome.position,
             users=_void_credentials(installation),
