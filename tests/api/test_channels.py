@@ -340,6 +340,48 @@ def test_histories_name_people_and_distinguish_rollbacks(fleet: ServedFleet) -> 
     assert all(step["byName"] == ("Ann" if step["by"] == by else None) for step in steps)
 
 
+def test_a_channel_shows_what_is_wanted_and_what_its_hosts_run(fleet: ServedFleet) -> None:
+    fleet.create()
+    fleet.agents["web-01"].beat(**{CHANNEL: "sha256:old"})
+    fleet.promote()
+    fleet.succeed()
+    good = fleet.viewer.get(URL).json()["pin"]["digest"]
+    for agent in fleet.agents.values():
+        agent.beat(**{CHANNEL: good})
+    fleet.promote("web.2")
+    fleet.dispatch()
+    fleet.fail("web-01")
+    fleet.agents["web-01"].beat(**{CHANNEL: "sha256:old"})
+
+    stopped = fleet.viewer.get(URL).json()
+    fleet.manager.post(f"{URL}/rollback", json={"reason": "it is slow"})
+    back = fleet.viewer.get(URL).json()
+    (listed,) = fleet.viewer.get("/v1/channels").json()["items"]
+    fleet.manager.post(f"{URL}/promote", json={"release_id": "web.1", "refresh": True})
+    refreshed = fleet.viewer.get(URL).json()
+
+    assert (stopped["wanted"]["release_id"], stopped["wanted"]["what"]) == ("web.2", "promoted")
+    assert "newest_outcome" not in stopped  # it can still succeed
+    assert stopped["actual"] == {
+        "hosts": 2,
+        "releases": [
+            {"digest": good, "hosts": 1, "release_id": "web.1"},
+            {"digest": "sha256:old", "hosts": 1, "release_id": None},
+        ],
+    }
+    wanted = back["wanted"]
+    assert (wanted["release_id"], wanted["what"], wanted["reason"]) == (
+        "web.1",
+        "rolled back",
+        "it is slow",
+    )
+    assert wanted["since"] == back["pin"]["updatedAt"]
+    assert back["actual"]["releases"][0]["release_id"] == "web.1"
+    assert (listed["wanted"], listed["actual"]) == ("web.1", back["actual"])
+    assert "newest_outcome" not in listed
+    assert refreshed["wanted"] == wanted  # new evidence for the same release chooses nothing
+
+
 def test_the_log_records_which_release_a_rollback_leaves(fleet: ServedFleet) -> None:
     fleet.create()
     fleet.promote()

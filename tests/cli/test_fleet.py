@@ -207,6 +207,24 @@ def test_shows_a_channel_with_its_pin(tmp_path: Path) -> None:
             "confidence": {"level": "high"},
             "provenance": {"kind": "operator_command"},
         },
+        "wanted": {
+            "release_id": "web.3",
+            "what": "promoted",
+            "since": "2026-01-02T03:04:05Z",
+            "by": "user_2",
+            "by_name": "Bob",
+            "reason": "spring release",
+        },
+        "actual": {
+            "hosts": 40,
+            "silent": 1,
+            "unknown": 2,
+            "releases": [
+                {"release_id": "web.3", "digest": "sha256:" + "3" * 64, "hosts": 11},
+                {"release_id": "web.2", "digest": "sha256:" + "2" * 64, "hosts": 26},
+                {"release_id": None, "digest": "sha256:" + "a" * 64, "hosts": 1},
+            ],
+        },
         "edges": [{"channel": "beta", "blocks": True, "reason": "beta@web.3 is Active"}],
         "windows": ["nights"],
         "protection": {},
@@ -216,9 +234,13 @@ def test_shows_a_channel_with_its_pin(tmp_path: Path) -> None:
 
     assert "■ held" in shown.out
     assert "audit (Ann, 2026-01-02 03:04:05Z)" in shown.out
-    assert "↩ Rolled back" in shown.out
+    assert "web.3, promoted 2026-01-02 03:04:05Z by Bob: spring release" in shown.out
+    assert (
+        "web.3 on 11 of 40 hosts, web.2 on 26, sha256:aaaaaaaaaaaa… on 1, not known on 2, 1 silent"
+    ) in shown.out
+    assert "↩ Stopped" in shown.out
     assert "canary, wave-2" in shown.out
-    assert "operator_command" in shown.out
+    assert "operator_command, high confidence" in shown.out
     assert "beta (blocks: beta@web.3 is Active)" in shown.out
     assert "nights" in shown.out
     assert "1 other person, break-glass allowed" in shown.out

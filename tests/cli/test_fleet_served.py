@@ -59,10 +59,16 @@ def test_a_rollout_without_hosts_ends_at_once(operator: Shell, tmp_path: Path) -
     shown = operator.run("channel", "show", "web-stable")
     back = operator.run("channel", "rollback", "web-stable", *WHY)
     events = operator.run("rollout", "events", "web-stable", "-o", "jsonl").lines()
+    listed = operator.run("channel", "list")
+    moves = operator.run("channel", "history", "web-stable")
 
     assert (done.code, "without a host that ran it" in done.err) == (8, True), done
     assert (again.code, "web-stable@web.1~2" in again.out) == (0, True), "no host ran it"
-    assert "web.1" in shown.out
+    assert re.search(r"^wanted +web\.1, promoted \S+ \S+Z by ", shown.out, re.MULTILINE), shown.out
+    assert re.search(r"^actual +no hosts$", shown.out, re.MULTILINE), shown.out
+    assert re.search(r"^outcome +○ No hosts$", shown.out, re.MULTILINE), shown.out
+    assert re.search(r"web-stable .* web\.1 +no hosts +○ No hosts", listed.out), listed.out
+    assert [line.split()[2] for line in moves.out.splitlines()[1:]] == ["confirmed", "promoted"]
     assert (back.code, "try: tidegate channel rollback web-stable --dry-run" in back.err) == (
         1,
         True,

@@ -163,7 +163,7 @@ def list_all(context: cli_context.CommandContext, watch: bool) -> None:
 @cli_context.watch_option
 @cli_context.with_context
 def show(context: cli_context.CommandContext, channel: str, as_of: str | None, watch: bool) -> None:
-    """Show which release CHANNEL is set to, on what evidence, and what stops it."""
+    """Show which release CHANNEL wants, what its hosts run, and what stops it."""
     path = paths.at("channels", channel)
     context.print_object(
         lambda: context.get(path, as_of=times.api_as_of(as_of)),
@@ -262,9 +262,10 @@ def unprotect(context: cli_context.CommandContext, channel: str, reason: str) ->
 @click.argument("channel", shell_complete=channel_policy.CHANNELS)
 @cli_context.with_context
 def history(context: cli_context.CommandContext, channel: str) -> None:
-    """Show which releases CHANNEL was set to, when, and who decided it."""
+    """Show which releases CHANNEL was set to, when, and who decided it. The newest is first."""
+    changes = list(context.client.items(paths.at("releases", channel, "events")))
     context.list(
-        context.client.items(paths.at("releases", channel, "events")),
+        reversed(changes),
         channel_documents.HISTORY,
         empty="no promotion yet",
     )

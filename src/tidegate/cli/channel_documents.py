@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
-from tidegate.cli import output
+from tidegate.cli import output, waiting
+
+DIGEST_CHARS: Final = len("sha256:") + 12  # of an artifact that is no release
 
 
 def channel_state(item: output.Item) -> output.StateCell:
@@ -27,17 +29,63 @@ def approvers(item: output.Item) -> list[str]:
     return [str(name or user_id) for name, user_id in zip(names, ids, strict=False)]
 
 
+def newest_rollout(item: output.Item) -> output.Cell:
+    """The newest rollout: its outcome, or what it does now."""
+    if not item.get("newest_rollout_id"):
+        return output.NOTHING
+    if item.get("newest_outcome"):
+        return waiting.outcome_cell({"outcome": item["newest_outcome"]})
+    state = str(item.get("newest_state"))
+    return output.StateCell(state, "Stopped" if state in ("Reverted", "Failed") else "Rolling out")
+
+
+def count_actual(item: output.Item) -> str:
+    """How many hosts run which release, such as ``web.3 on 29 of 40, web.4 on 11``."""
+    actual = item.get("actual")
+    if actual is None:
+        return output.NOTHING
+    hosts = actual["hosts"]
+    if not hosts:
+        return "no hosts"
+    counts = [
+        (found["release_id"] or f"{found['digest'][:DIGEST_CHARS]}…", found["hosts"])
+        for found in actual.get("releases", ())
+    ]
+    if actual.get("unknown"):
+        counts.append(("not known", actual["unknown"]))
+    parts = [f"{name} on {number}" for name, number in counts]
+    parts[0] += f" of {output.counted(hosts, 'host')}"
+    if actual.get("silent"):
+        parts.append(f"{actual['silent']} silent")
+    return ", ".join(parts)
+
+
+def _wanted(found: output.Item) -> str:
+    wanted = found.get("wanted")
+    if wanted is None:
+        return output.text(output.dig(found.get("pin"), "pinnedReleaseId"))
+    who = wanted.get("by_name") or wanted["by"]
+    said = f"{wanted['release_id']}, {wanted['what']} {output.when(wanted['since'])} by {who}"
+    return f"{said}: {wanted['reason']}" if wanted.get("reason") else said
+
+
+def _evidence(found: output.Item) -> str:
+    pin = found.get("pin")
+    kind, level = output.dig(pin, "provenance", "kind"), output.dig(pin, "confidence", "level")
+    return f"{kind}, {level} confidence" if kind else output.NOTHING
+
+
 COLUMNS = (
     output.column("CHANNEL", "channel"),
     output.column("PACKAGE", "package"),
     output.Column("STATE", channel_state),
-    output.Column("ROLLOUT", lambda item: output.text(item.get("newest_rollout_id"))),
-    output.state_column("IS", "newest_state"),
+    output.Column("WANTED", lambda item: output.text(item.get("wanted"))),
+    output.Column("ACTUAL", count_actual),
+    output.Column("NEWEST ROLLOUT", newest_rollout),
     output.column("HOSTS", "selector"),
     output.Column(
         "PROTECTED", lambda item: "yes" if item.get("protection") is not None else output.NOTHING
     ),
-    output.column("VERSION", "version"),
 )
 
 
@@ -55,21 +103,19 @@ HISTORY = (
 
 
 def channel_fields(found: Any) -> list[tuple[str, output.Cell]]:
-    release = found.get("pin")
-    newest = found.get("newest_state")
     return [
         ("channel", output.text(found["channel"])),
         ("state", channel_state(found)),
         ("held", _held(found)),
         ("package", output.text(found.get("package"))),
-        ("release", output.text(output.dig(release, "pinnedReleaseId"))),
-        ("before", output.text(output.dig(release, "previousReleaseId"))),
-        ("digest", output.text(output.dig(release, "digest"))),
-        ("confidence", output.text(output.dig(release, "confidence", "level"))),
-        ("evidence", output.text(output.dig(release, "provenance", "kind"))),
-        ("hosts", output.text(found.get("selector"))),
+        ("wanted", _wanted(found)),
+        ("actual", count_actual(found)),
         ("rollout", output.text(found.get("newest_rollout_id"))),
-        ("is", output.StateCell(newest) if newest else output.NOTHING),
+        ("outcome", newest_rollout(found)),
+        ("before", output.text(output.dig(found.get("pin"), "previousReleaseId"))),
+        ("digest", output.text(output.dig(found.get("pin"), "digest"))),
+        ("evidence", _evidence(found)),
+        ("hosts", output.text(found.get("selector"))),
         ("waves", _waves(found)),
         ("after", _edges(found)),
         ("overridden", output.text(found.get("overrides"))),

@@ -8,7 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tidegate.control.queries import fleet_picture, host_releases, rollout_lists
+from tidegate.control.queries import channel_releases, fleet_picture, rollout_lists
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import components, html, state_labels
 from tidegate.domain.rollouts.rows import Rollout
@@ -55,21 +55,18 @@ def channel_lines(
     """The channels that have hosts, by name."""
     shown = [item for item in picture.channels if item.hosts and sees(item.channel)]
     shown = shown[:CHANNELS_MAX]
-    names = host_releases.release_names(
-        reads, {(item.channel, one) for item in shown for one in item.running}
-    )
-    return tuple(_line(item, names) for item in shown)
+    return tuple(map(_line, shown, channel_releases.count_actual(reads, shown)))
 
 
-def _line(item: fleet_picture.ChannelPicture, names: dict[tuple[str, str], str]) -> RunningLine:
-    ordered = sorted(item.running.items(), key=lambda found: (found[0] != item.digest, -found[1]))
+def _line(
+    item: fleet_picture.ChannelPicture, actual: channel_releases.ActualReleases
+) -> RunningLine:
     parts: list[RunningPart] = []
     tones = iter(OTHER_TONES)
-    for digest, hosts in ordered[:RELEASES_MAX]:
-        tone = "good" if digest == item.digest else next(tones)
-        name = names.get((item.channel, digest)) or html.short(digest)
-        parts.append(RunningPart(name, hosts, tone))
-    if more := sum(hosts for _, hosts in ordered[RELEASES_MAX:]):
+    for one in actual.releases[:RELEASES_MAX]:
+        tone = "good" if one.digest == item.digest else next(tones)
+        parts.append(RunningPart(one.release_id or html.short(one.digest), one.hosts, tone))
+    if more := sum(one.hosts for one in actual.releases[RELEASES_MAX:]):
         parts.append(RunningPart("others", more, "gone"))
     if item.unknown:
         parts.append(RunningPart("not known", item.unknown, "none"))

@@ -11,7 +11,7 @@ import msgspec
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.automation import AutomationOperations
-from tidegate.control.queries import history, log_reader
+from tidegate.control.queries import channel_releases, fleet_picture, history, log_reader
 from tidegate.control.queries.as_of import RowHistory
 from tidegate.control.queries.edges import edge_of
 from tidegate.control.queries.people import PeopleNames
@@ -22,6 +22,7 @@ from tidegate.domain.gates.edges import EdgeVerdict
 from tidegate.domain.gates.overrides import list_overrides
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.rollouts.rows import Rollout, RolloutTally, rollout_key, tally_key
+from tidegate.domain.rollouts.states import Outcome
 from tidegate.domain.windows import evaluation, rows as window_rows
 from tidegate.kernel.model import Position
 from tidegate.web import routing
@@ -40,6 +41,9 @@ class EdgeShown(msgspec.Struct, frozen=True):
 
 class ChannelListed(channel_rows.Channel, frozen=True, kw_only=True):
     version: int
+    wanted: str | None = None  # the release
+    actual: channel_releases.ActualReleases | None = None
+    newest_outcome: Outcome | None = None  # of the newest rollout; null: it is open
 
 
 class ChannelShown(channel_rows.Channel, frozen=True, kw_only=True):
@@ -47,6 +51,10 @@ class ChannelShown(channel_rows.Channel, frozen=True, kw_only=True):
 
     version: int
     pin: Actual | None = None
+    # As of now; null in responses to writes and with as_of. In a large fleet up to 15 s old.
+    wanted: channel_releases.WantedRelease | None = None
+    actual: channel_releases.ActualReleases | None = None
+    newest_outcome: Outcome | None = None  # of the newest rollout; null: it is open
     confidence: str | None = None
     active_state: str | None = None
     held_by_name: str | None = None  # null: not held, erased, or not a person
@@ -77,6 +85,55 @@ class ChannelDocuments:
     clock: Clock
     automation: AutomationOperations
     people: PeopleNames
+    pictures: fleet_picture.FleetPictures
+
+    def show_now(self, channel: str) -> routing.Response:
+        """The channel as it is now, with what its hosts run. Raises: ChannelNotFound."""
+        found = demand(self.reads, channel)
+        answer = self.show(found)
+        newest = self._newest(found.row)
+        answer.body = msgspec.structs.replace(
+            answer.body,
+            wanted=channel_releases.find_wanted(self.reads, self.people, channel),
+            actual=self._count([channel])[channel],
+            newest_outcome=None if newest is None else newest.outcome,
+        )
+        return answer
+
+    def list_now(self, found: list[Found[channel_rows.Channel]]) -> list[ChannelListed]:
+        """These channels, each with the release that it wants and what its hosts run."""
+        names = [item.row.channel for item in found]
+        if not names:
+            return []
+        actual = self._count(names)
+        pins = self.reads.find_all(*((actual_key(name), Actual) for name in names))
+        ids = [item.row.newest_rollout_id or "" for item in found]  # no rollout has the id ""
+        tallies = self.reads.find_all(*((tally_key(id), RolloutTally) for id in ids))
+        return [
+            ChannelListed(
+                **msgspec.structs.asdict(item.row),
+                version=item.version,
+                wanted=None if pin is None else pin.row.pinned_release_id,
+                actual=actual[item.row.channel],
+                newest_outcome=None if tally is None else tally.row.outcome,
+            )
+            for item, pin, tally in zip(found, pins, tallies, strict=True)
+        ]
+
+    def _count(self, channels: list[str]) -> dict[str, channel_releases.ActualReleases]:
+        drawn = {item.channel: item for item in self.pictures.look().channels}
+        pictured = [  # a channel that is newer than the picture has no counts yet
+            drawn.get(name) or fleet_picture.ChannelPicture(channel=name) for name in channels
+        ]
+        counts = channel_releases.count_actual(self.reads, pictured)
+        return dict(zip(channels, counts, strict=True))
+
+    def _newest(self, row: channel_rows.Channel) -> RolloutTally | None:
+        """The newest rollout's tally; None: there is none, or it was pruned."""
+        if row.newest_rollout_id is None:
+            return None
+        found = self.reads.find(tally_key(row.newest_rollout_id), RolloutTally)
+        return None if found is None else found.row
 
     def show(self, found: Found[channel_rows.Channel]) -> routing.Response:
         """The channel as it is now, with its pin, rollout, edges and windows."""
@@ -110,10 +167,8 @@ class ChannelDocuments:
         return routing.Response(body, version=found.version)
 
     def _overrides(self, row: channel_rows.Channel, now: datetime) -> tuple[str, ...]:
-        if row.newest_rollout_id is None:
-            return ()
-        tally = self.reads.find(tally_key(row.newest_rollout_id), RolloutTally)
-        found_overrides = () if tally is None else list_overrides(tally.row, now)
+        tally = self._newest(row)
+        found_overrides = () if tally is None else list_overrides(tally, now)
         return tuple(self.people.name_in(sentence) for sentence, _ in found_overrides)
 
     def show_written(

@@ -107,6 +107,7 @@ def list_all(
     request: routing.Request[inputs.Nothing, inputs.Paging, inputs.Nothing],
     reads: Reads,
     cursors: paging.Cursors,
+    documents: channel_documents.ChannelDocuments,
 ) -> routing.Response:
     """List the channels that you may read, by name."""
     found = reads.range(
@@ -114,24 +115,23 @@ def list_all(
     )
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [
-        channel_documents.ChannelListed(**msgspec.structs.asdict(item.row), version=item.version)
+        item
         for item in found
         if request.principal.may(roles.Verb.READ, scopes.channel_scope(item.row.channel))
     ]
-    return routing.Response(cursors.list_page(request, seen, last))
+    return routing.Response(cursors.list_page(request, documents.list_now(seen), last))
 
 
 def get(
     request: routing.Request[ChannelPath, as_of.AsOfQuery, inputs.Nothing],
     documents: channel_documents.ChannelDocuments,
-    reads: Reads,
     log: log_reader.LogReader,
     row_history: RowHistory,
 ) -> routing.Response:
-    """Get a channel: pin, confidence, rollout and blocking edges; as_of shows an earlier state."""
+    """Get a channel: wanted and actual releases, rollout, edges; as_of shows an earlier state."""
     channel = request.path.channel
     if not request.query.as_of:
-        return documents.show(channel_documents.demand(reads, channel))
+        return documents.show_now(channel)
     position = as_of.position_of(log, request.query.as_of)
     found = history.channel_at(log, row_history, channel, position)
     if found is None:
