@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.in_process_fleet import InProcessFleet
+from tests.contract.in_process_fleet import OLD, InProcessFleet
 from tests.domain.registry import OfferRelease, digest_of, offer_release
 from tidegate.control.operations.promotion_planning import RollBackChannel
 from tidegate.control.queries.ladder import read_ladder
@@ -29,6 +29,8 @@ from tidegate.domain.channels.slices import (
     unhold_channel,
 )
 from tidegate.domain.composition import FOLDS
+from tidegate.domain.hosts.facts import DispatchAck
+from tidegate.domain.hosts.refusals import RolloutIsSuperseded
 from tidegate.domain.hosts.states import HostState, OnFailure
 from tidegate.domain.releases.refusals import StillPinned, StillRollbackTarget
 from tidegate.domain.releases.registry import BUILT_IN
@@ -87,6 +89,12 @@ def roll_back(fleet: InProcessFleet, to: str | None = None, reason: str = "it le
     return rollout_id
 
 
+def acknowledge(fleet: InProcessFleet, rollout_id: str, host_id: str) -> None:
+    target = fleet.host(rollout_id, host_id).target_closure
+    said = {"target_closure": target, "current_closure_at_dispatch": OLD}
+    fleet.say(DispatchAck, rollout_id, host_id, **said)
+
+
 def skipped(fleet: InProcessFleet) -> dict[str, str]:
     """Return why a rollback skips each earlier release."""
     ladder = read_ladder(fleet.control_plane.fleet_reader, PROD)
@@ -120,6 +128,31 @@ def test_skips_two_bad_releases(fleet: InProcessFleet) -> None:
     bad(fleet, "web.4")
 
     assert ref_of(roll_back(fleet)) == "web.2"
+
+
+@pytest.mark.req("OP-4", "OP-7")
+def test_a_late_host_no_longer_takes_the_release_that_the_channel_leaves(
+    fleet: InProcessFleet,
+) -> None:
+    begin(fleet)
+    good(fleet, "web.1")
+    left = good(fleet, "web.2")
+    fleet.enroll("p2", channel=PROD)
+    assert fleet.dispatch(thorough=True).ordered == 1
+    order = fleet.control_plane.deliveries.poll("p2")
+    assert order is not None
+    fleet.wait(60)
+
+    back = roll_back(fleet)
+
+    with pytest.raises(RolloutIsSuperseded):
+        acknowledge(fleet, left, "p2")
+    assert fleet.control_plane.deliveries.poll("p2") is None
+    assert fleet.dispatch(thorough=True).cancelled == 1
+    fleet.dispatch()
+    fleet.reach(back, HOST, "p2")
+    assert fleet.state(back) is RolloutState.TERMINAL
+    check_replay(fleet)
 
 
 @pytest.mark.req("OP-4")

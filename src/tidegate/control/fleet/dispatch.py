@@ -211,9 +211,9 @@ class Dispatcher:
     def _cancel(self, state: inputs.FleetState) -> DispatchResult:
         """Cancel orders that cannot be used, which frees their hosts and budgets.
 
-        These are unacknowledged orders of rollouts that stopped, of late hosts that cannot report,
-        of hosts whose window is closed, and of hosts that rebooted into another target. For a
-        halted rollout, also cancel orders that wait for a reboot.
+        These are unacknowledged orders of rollouts that stopped, of late hosts that cannot report
+        or whose rollout was replaced, of hosts whose window is closed, and of hosts that rebooted
+        into another target. For a halted rollout, also cancel orders that wait for a reboot.
         """
         orders: dict[str, list[str]] = {}
         for host_id, seen in state.orders.items():
@@ -242,14 +242,19 @@ class Dispatcher:
         No wave waits for a late host, so it is never skipped by itself. Its order would hold its
         budgets until the host comes back, which a retired one never does.
         """
+        late = [row.host_id for row in self._late_orders(rollout_id, hosts)]
+        return self._withdraw(rollout_id, late, "the host does not report")
+
+    def _late_orders(self, rollout_id: str, hosts: Sequence[str]) -> list[inputs.HostStanding]:
+        """Read the late hosts among these that have not acknowledged their order."""
         pending = host_states.HostState.PENDING
-        late: list[str] = []
+        late: list[inputs.HostStanding] = []
         for start in range(0, len(hosts), AT_ONCE):
             part = hosts[start : start + AT_ONCE]
             wanted = [(host_rows.record_key(rollout_id, id), inputs.HostStanding) for id in part]
             seen = [item.row for item in self._reader.many(*wanted) if item is not None]
-            late += [row.host_id for row in seen if row.late and row.state is pending]
-        return self._withdraw(rollout_id, late, "the host does not report")
+            late += [row for row in seen if row.late and row.state is pending]
+        return late
 
     def _preempt(self, ids: Sequence[str]) -> DispatchResult:
         """Free hosts for emergency rollbacks: hosts of the replaced rollouts that have not
@@ -307,7 +312,15 @@ class Dispatcher:
         return done
 
     def _take_back(self, rollout_id: str, hosts: Sequence[str]) -> DispatchResult:
-        reason = self._void(self._reader.tally(rollout_id).row)
+        tally = self._reader.tally(rollout_id).row
+        reason = self._void(tally)
+        if reason is None and tally.superseded_at is not None:
+            reason = "the rollout was replaced"
+            hosts = [
+                row.host_id
+                for row in self._late_orders(rollout_id, hosts)
+                if tallies.is_late_order_void(tally, late=True, dispatched_at=row.dispatched_at)
+            ]
         return DispatchResult() if reason is None else self._withdraw(rollout_id, hosts, reason)
 
     def _withdraw(self, rollout_id: str, hosts: Sequence[str], reason: str) -> DispatchResult:

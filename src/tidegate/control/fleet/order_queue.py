@@ -279,6 +279,8 @@ def _counts(record: host_rows.HostRecord, tally: rollout_rows.RolloutTally, atte
     """Whether the order is still valid: not acknowledged, cancelled or void."""
     if record.attempt != attempt or record.cancelled_at is not None:
         return False
+    if tallies.is_late_order_void(tally, late=record.late, dispatched_at=record.dispatched_at):
+        return False
     if tally.halted_at is not None:
         return True  # halted: it may be cleared, so the order is held, not deleted
     return record.state is host_states.HostState.PENDING and not has_stopped(tally)

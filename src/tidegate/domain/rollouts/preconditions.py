@@ -75,6 +75,16 @@ def _demand_started(tally: rollout_rows.RolloutTally, now: datetime) -> None:
         )
 
 
+def demand_current(tally: rollout_rows.RolloutTally, record: host_rows.HostRecord) -> None:
+    """Require that no other rollout replaced this one after it ordered this late host."""
+    if tallies.is_late_order_void(tally, late=record.late, dispatched_at=record.dispatched_at):
+        raise refusals.RolloutIsSuperseded(
+            f"{tally.rollout_id} is superseded",
+            rollout_id=tally.rollout_id,
+            state=tally.state.value,
+        )
+
+
 def demand_retried(tally: rollout_rows.RolloutTally, host_id: str) -> None:
     """Require that the host is one of those that an operator retries, if only some are retried."""
     if not tallies.may_go(tally, host_id):

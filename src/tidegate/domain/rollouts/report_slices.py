@@ -128,6 +128,7 @@ def decide_report(
             _demand_free(tally, rows[-1])
     else:
         preconditions.demand_under_way(tally, record.wave, now, late=record.late)
+        preconditions.demand_current(tally, record)
         preconditions.demand_retried(tally, record.host_id)
         assert len(rows) == 7, "what rows_of_report names for an acknowledgement"
         _, _, quarantined, gates, host, *stops = rows

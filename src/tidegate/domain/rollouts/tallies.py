@@ -143,6 +143,18 @@ def late_under_way(tally: rows.RolloutTally) -> int:
     return sum(tally.late.get(state, 0) for state in UNDER_WAY)
 
 
+def is_late_order_void(
+    tally: rows.RolloutTally, *, late: bool, dispatched_at: datetime | None
+) -> bool:
+    """Whether the order of a late host is void: another rollout replaced this one since.
+
+    The channel may have been rolled back from the release. A replaced rollout may still order late
+    hosts, if nothing succeeded after it. Those orders are valid.
+    """
+    replaced_at = tally.superseded_at
+    return late and replaced_at is not None and (dispatched_at or replaced_at) < replaced_at
+
+
 def _with(tally: rows.RolloutTally, wave: int, counts: rows.WaveTally) -> rows.RolloutTally:
     waves = (*tally.waves[:wave], counts, *tally.waves[wave + 1 :])
     return replace(tally, waves=waves)
