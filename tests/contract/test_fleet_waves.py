@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from tests.contract.in_process_fleet import CANARY, REST, SOAK, InProcessFleet
 from tidegate.domain.channels.facts import WaveSpec
+from tidegate.domain.composition import FOLDS
 from tidegate.domain.fleet.refusals import BudgetExhausted
 from tidegate.domain.fleet.rows import LIVENESS, Budget, Liveness, budget_key
 from tidegate.domain.fleet.slices import NoteSilence, RetireHost, note_silence, retire_host
@@ -36,6 +37,7 @@ from tidegate.domain.rollouts.wave_slices import (
     skip_wave,
 )
 from tidegate.kernel.records.records import Records
+from tidegate.kernel.replay import differences
 
 pytestmark = pytest.mark.in_turn
 
@@ -386,6 +388,43 @@ def test_a_reboot_into_a_replaced_release_does_not_delay_a_newer_order(
         fleet.activate(rollout_id, "e1")
     fleet.reach(newer, "e1")
     assert fleet.state(newer) is RolloutState.TERMINAL
+
+
+@pytest.mark.req("RO-10", "OP-4")
+@pytest.mark.parametrize("is_replaced", [True, False])
+def test_a_reboot_that_never_came_quarantines_no_release(
+    fleet: InProcessFleet, is_replaced: bool
+) -> None:
+    """The host never ran the release, so nothing is known against it. The order of a replaced
+    release is cancelled; a late host of the current release fails.
+    """
+    fleet.create("edge", REST)
+    fleet.enroll("e1", channel="edge")
+    fleet.offer("web.1", "web.2")
+    first = fleet.promote("edge", "web.1")
+    fleet.dispatch()
+    fleet.reach(first, "e1")
+    fleet.enroll("e2", channel="edge")
+    fleet.dispatch(thorough=True)
+    defer(fleet, first, "e2")
+    if is_replaced:
+        second = fleet.promote("edge", "web.2")
+        fleet.dispatch()
+        fleet.reach(second, "e1", "e2")
+    policy = fleet.host(first, "e2").policy
+
+    fleet.wait(policy.deferral_seconds)
+    assert fleet.control_plane.due.tick().deadlines == 1
+    fleet.wait(policy.rollback_seconds)
+    assert fleet.control_plane.due.tick().deadlines == (0 if is_replaced else 1)
+
+    record = fleet.host(first, "e2")
+    assert record.due_at is None
+    assert record.state is (HostState.PENDING if is_replaced else HostState.FAILED)
+    assert (record.cancelled_at is not None) is is_replaced
+    assert fleet.tally(first).degraded is not is_replaced
+    assert fleet.quarantine(first) is None
+    assert differences(fleet.store, FOLDS) == []
 
 
 @pytest.mark.req("OP-9")

@@ -1,6 +1,7 @@
 """Timers: record as an event that something did not happen in time.
 
     host_rollout_records by due_at ──▶ expire_deadline      a host that missed its deadline
+                              ───────▶ cancel_dispatch      a reboot into a replaced release
     rollout_tallies by due_at ───────▶ start_due_wave       a wave whose delay has passed
                               ───────▶ expire_retention     a rollout past its time
     freezes by until ────────────────▶ end_freeze
@@ -39,6 +40,9 @@ ACTOR = model.Meta(actor="timer")
 PAGE = 500
 EXPIRED_MAX = 10_000  # per tick; the rest follows in the next one
 SILENCE_SECONDS = 180  # three heartbeats
+
+
+Expiry = tuple[kernel_slices.Slice, Struct]  # what a missed deadline leads to
 
 
 class TimersResult(Struct, frozen=True):
@@ -89,25 +93,38 @@ class Timers:
     # ── rollouts and their hosts ──
 
     def _deadlines(self, now: datetime) -> int:
-        due: dict[str, list[host_slices.ExpireDeadline]] = {}
+        due: dict[str, list[Expiry]] = {}
         for record in self._until(host_rows.HOST_RECORDS, "by_due", now):
             row = codec.decode(record.data, host_rows.HostRecord)
             assert row.due_at is not None, "the index holds what has a time"
             if row.state is host_states.HostState.PENDING:
                 self._note_unheard(row.host_id)
-            command = host_slices.ExpireDeadline(
-                rollout_id=row.rollout_id, host_id=row.host_id, due_at=row.due_at
-            )
-            due.setdefault(row.rollout_id, []).append(command)
-        return sum(self._expire(rollout_id, commands) for rollout_id, commands in due.items())
+            due.setdefault(row.rollout_id, []).append(self._expiry(row, row.due_at))
+        return sum(self._expire(rollout_id, items) for rollout_id, items in due.items())
 
-    def _expire(self, rollout_id: str, commands: list[host_slices.ExpireDeadline]) -> int:
+    def _expiry(self, row: host_rows.HostRecord, due_at: datetime) -> Expiry:
+        """Return what a missed deadline leads to.
+
+        A host that waits for a reboot into a replaced release does not fail: its order is
+        cancelled, and its agent removes what is staged.
+        """
+        if row.state is host_states.HostState.DEFERRED and row.left is None:
+            (tally,) = self._store.get(rollout_rows.tally_key(row.rollout_id))
+            known = None if tally is None else codec.decode(tally.data, rollout_rows.RolloutTally)
+            if known is not None and known.state is rollout_states.RolloutState.SUPERSEDED:
+                cancel = host_slices.CancelDispatch(
+                    rollout_id=row.rollout_id, host_id=row.host_id, reason="the rollout was replaced"
+                )
+                return host_slices.cancel_dispatch, cancel
+        expire = host_slices.ExpireDeadline(
+            rollout_id=row.rollout_id, host_id=row.host_id, due_at=due_at
+        )
+        return host_slices.expire_deadline, expire
+
+    def _expire(self, rollout_id: str, items: list[Expiry]) -> int:
         futures: list[Future[CommandOutcome]] = []
-        for start in range(0, len(commands), PACK_MAX):
-            pack = [
-                (host_slices.expire_deadline, item, ACTOR)
-                for item in commands[start : start + PACK_MAX]
-            ]
+        for start in range(0, len(items), PACK_MAX):
+            pack = [(*item, ACTOR) for item in items[start : start + PACK_MAX]]
             futures += self._lanes.record_all(rollout_id, pack)
         return sum(map(_count_recorded, futures))
 

@@ -150,7 +150,7 @@ def _demand_rollback(record: rows.HostRecord, event: facts.HostEvent) -> str:
 
 def _quarantine(record: rows.HostRecord) -> list[host_effects.Effect]:
     """Return the quarantine of the closure. A tolerated failure causes none."""
-    if record.left is not None:
+    if not transition_steps.is_evidence(record):
         return []
     return [host_effects.InsertQuarantine(record.channel, record.target_closure)]
 

@@ -71,7 +71,7 @@ def decide_expiry(
     deadline = transition_steps.deadline_of(record)
     if deadline is None or record.due_at != command.due_at or now < command.due_at:
         return ()
-    counts = record.left is None  # otherwise it quarantines nothing
+    counts = transition_steps.is_evidence(record)  # otherwise it quarantines nothing
     return (
         facts.DeadlineExpired(
             rollout_id=command.rollout_id,

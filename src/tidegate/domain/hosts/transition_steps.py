@@ -26,6 +26,15 @@ def rolls_back(record: rows.HostRecord) -> bool:
     return record.policy_applied is states.OnFailure.ROLLBACK and prior_closure(record) is not None
 
 
+def is_evidence(record: rows.HostRecord) -> bool:
+    """Whether the end of this host's rollback quarantines the release.
+
+    It does not if the host no longer counts, or only missed the deadline of its reboot: then it
+    never ran the release.
+    """
+    return record.left is None and record.failure != states.Deadline.DEFERRAL
+
+
 def deadline_of(record: rows.HostRecord) -> states.Deadline | None:
     """Return what the host's silence means when ``due_at`` passes; None: it may be silent."""
     if record.due_at is None:

@@ -22,7 +22,13 @@ from tidegate.domain.channels import (
     stops as channel_stops,
 )
 from tidegate.domain.fleet.rows import Host, host_key
-from tidegate.domain.hosts import facts, refusals, rows as host_rows, states as host_states
+from tidegate.domain.hosts import (
+    facts,
+    refusals,
+    rows as host_rows,
+    states as host_states,
+    transition_steps,
+)
 from tidegate.domain.hosts.report_json import check_event
 from tidegate.domain.rollouts import names, preconditions, rows as rollout_rows, states, tallies
 from tidegate.domain.windows.demands import demand_window
@@ -182,10 +188,10 @@ def _will_be_cancelled(tally: rollout_rows.RolloutTally, record: host_rows.HostR
 
 
 def _complete(event: facts.AgentEvent, record: host_rows.HostRecord) -> facts.AgentEvent:
-    """Add what only the control plane knows; a host that was skipped gets empty values."""
+    """Add what only the control plane knows; a host that proves nothing gets empty values."""
     match event:
         case facts.RollbackComplete() | facts.RollbackFailed():
-            counts = record.left is None
+            counts = transition_steps.is_evidence(record)
             channel = record.channel if counts else ""
             target = record.target_closure if counts else ""
             return structs.replace(event, channel=channel, target_closure=target)
