@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.api.served_fleet import ServedFleet, WireAgent, serve_fleet
+from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, WireAgent, serve_fleet
 from tidegate.domain.fleet.credentials import CERT_REVOCATIONS
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 
@@ -66,6 +67,26 @@ def test_replaces_the_key_of_a_host_and_refuses_the_old_one(fleet: ServedFleet) 
     assert (opened.status_code, opened.json()["code"]) == (403, "key_revoked")
     for refused in (asked, opened):
         assert "web-01 enrolled again with another key" in refused.json()["detail"]
+
+
+@pytest.mark.req("OP-12", engines=None, reason="an operation of a served fleet")
+def test_a_re_imaged_host_gets_the_release_that_its_channel_has(fleet: ServedFleet) -> None:
+    fleet.sail()
+    fleet.succeed()
+    fleet.agents[HOST].beat(**{CHANNEL: fleet.agents[HOST].current["target_closure"]})
+    agent = new_agent(fleet)
+    agent.enroll(token(fleet, reason="new disk"))
+    assert agent.open().status_code == 200
+    assert fleet.promote().json()["code"] == "already_promoted"
+    fleet.clock.advance(timedelta(seconds=5))
+
+    agent.beat()
+
+    assert fleet.viewer.get(f"/v1/rollouts/{ROLLOUT}").json()["degraded"] is True
+    again = fleet.promote()
+    assert (again.status_code, again.json()["rollout_id"]) == (200, f"{ROLLOUT}~2")
+    fleet.dispatch()
+    assert agent.order() is not None
 
 
 @pytest.mark.req("OP-12", engines=None, reason="an operation of a served fleet")

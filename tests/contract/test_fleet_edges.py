@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.contract.in_process_fleet import OLD, InProcessFleet
+from tests.contract.in_process_fleet import OLD, SOAK, InProcessFleet
 from tidegate.control.operations.promotion_planning import RollBackChannel
-from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires
-from tidegate.domain.channels.refusals import EdgeClosed, NothingToGoBackTo
+from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires, WaveSpec
+from tidegate.domain.channels.refusals import AlreadyPromoted, EdgeClosed, NothingToGoBackTo
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import GateVerdict
 from tidegate.domain.hosts.facts import DispatchAck
@@ -235,6 +235,35 @@ def test_a_soak_ends_by_itself_and_reports_when(fleet: InProcessFleet) -> None:
     assert not edge_gate(fleet).passed
     fleet.wait(1)
     assert edge_gate(fleet).passed
+
+
+@pytest.mark.req("OP-2")
+def test_promoting_a_release_again_for_a_host_without_it_keeps_its_soak(
+    fleet: InProcessFleet,
+) -> None:
+    fleet.create("dev", WaveSpec(failures_max=1, soak_seconds=SOAK))
+    fleet.create("prod", edges=(ChannelEdge("dev", soak_seconds=3_600),))
+    fleet.enroll("d1", "d2", channel="dev")
+    fleet.enroll("p1", channel="prod")
+    fleet.offer("web.1")
+    first = fleet.promote("dev", "web.1")
+    fleet.dispatch()
+    fleet.fail(first, "d1")
+    fleet.revert(first, "d1")
+    fleet.reach(first, "d2")
+    assert fleet.tally(first).outcome is Outcome.SUCCEEDED
+    fleet.promote("prod", "web.1")
+    fleet.wait(1_800)
+
+    again = fleet.promote("dev", "web.1")
+    assert "has run on dev for 30 min of 1 h" in edge_gate(fleet).reason
+    fleet.reach(again, "d1", "d2")
+    fleet.wait(1_800)
+
+    assert fleet.tally(again).outcome is Outcome.SUCCEEDED
+    assert edge_gate(fleet).passed
+    with pytest.raises(AlreadyPromoted):
+        fleet.promote("dev", "web.1")
 
 
 @pytest.mark.req("OP-2")

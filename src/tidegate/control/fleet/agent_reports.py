@@ -274,7 +274,7 @@ class Heartbeats:
         if host is not None and host.row.silent_since is not None:
             self._control.execute(slices.note_heard, slices.NoteHeard(host_id=host_id), meta=meta)
             self._notify()
-        current = self._current_rollouts(heartbeat.current_closures)
+        current = self._current_rollouts(_list_closures(heartbeat, known))
         records = self._records(host_id, sorted(asked | set(current)))
         for rollout_id, closure in current.items():
             record = records.get(rollout_id)
@@ -381,6 +381,14 @@ def _to_liveness(
         facts=facts if heartbeat.facts is None else heartbeat.facts,
         facts_refused=refused,
     )
+
+
+def _list_closures(
+    heartbeat: Heartbeat, known: fleet_rows.Liveness | None
+) -> Mapping[str, str]:
+    """Return what runs, by channel; empty: nothing any more, as on a host that was re-imaged."""
+    before = {} if known is None else dict.fromkeys(known.current_closures, "")
+    return {**before, **heartbeat.current_closures}
 
 
 def _allowed(said: fleet_rows.Liveness, keys: Iterable[str]) -> dict[str, str]:

@@ -189,7 +189,10 @@ def step_standing(row: rows.ReleaseStanding, fact: Said, now: datetime) -> rows.
         case facts.RolloutTransitioned(to=states.RolloutState.SUPERSEDED):
             if fact.rollout_id != row.succeeded_in or fact.successor_rollout_id is None:
                 return row
-            return _left(row, fact.at, names.ref_of(fact.successor_rollout_id))
+            successor = names.ref_of(fact.successor_rollout_id)
+            if successor == row.release_id:
+                return row  # promoted again for some hosts; the others keep running it
+            return _left(row, fact.at, successor)
         case facts.RolloutTransitioned():
             return _bad(row, fact.rollout_id, fact.at)
         case facts.RolloutConcluded():

@@ -357,7 +357,7 @@ def _demand_free(
         return
     if _find_hastened(command, active) is not None:
         return
-    if active.outcome in (None, states.Outcome.SUCCEEDED):  # else it may be retried
+    if active.outcome is None or tallies.is_everywhere(active):  # else hosts may lack it
         raise channel_refusals.AlreadyPromoted(active.rollout_id, active.state)
 
 

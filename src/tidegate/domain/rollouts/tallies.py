@@ -300,6 +300,12 @@ def all_converged(tally: rows.RolloutTally) -> bool:
     return all(wave.count(HostState.CONVERGED) + wave.left == wave.hosts for wave in tally.waves)
 
 
+def is_everywhere(tally: rows.RolloutTally) -> bool:
+    """Whether every planned host converged, and none failed or drifted after the end."""
+    converged = all(wave.count(HostState.CONVERGED) == wave.hosts for wave in tally.waves)
+    return bool(tally.waves) and converged and not tally.degraded
+
+
 def rolling_back(tally: rows.RolloutTally) -> int:
     """Count the failed hosts whose rollback has neither completed nor failed yet."""
     if tally.on_failure is not OnFailure.ROLLBACK:
