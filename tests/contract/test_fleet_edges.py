@@ -15,10 +15,18 @@ from tests.contract.in_process_fleet import OLD, SOAK, InProcessFleet
 from tidegate.control.operations.promotion_planning import RollBackChannel
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires, WaveSpec
 from tidegate.domain.channels.refusals import AlreadyPromoted, EdgeClosed, NothingToGoBackTo
+from tidegate.domain.channels.slices import StartFreeze, start_freeze
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import GateVerdict
 from tidegate.domain.hosts.facts import DispatchAck
-from tidegate.domain.rollouts.slices import AbortRollout, abort_rollout
+from tidegate.domain.rollouts.slices import (
+    AbortRollout,
+    PauseRollout,
+    ResumeRollout,
+    abort_rollout,
+    pause_rollout,
+    resume_rollout,
+)
 from tidegate.domain.rollouts.states import Clearance, Outcome, RolloutState
 
 pytestmark = pytest.mark.in_turn
@@ -383,6 +391,38 @@ def test_an_edge_that_shuts_stops_an_order_that_was_not_acknowledged(fleet: InPr
     assert fleet.dispatch().ordered == 1
     fleet.reach(rollout_id, "p1")
     assert fleet.state(rollout_id) is RolloutState.TERMINAL
+
+
+@pytest.mark.req("OP-2", "OP-7")
+@pytest.mark.parametrize("how", ["pause", "freeze"])
+def test_an_edge_that_shuts_behind_another_stop_still_holds_when_that_ends(
+    fleet: InProcessFleet, how: str
+) -> None:
+    """Between the end of the stop and the next pass, an agent may acknowledge its order."""
+    pipeline(fleet)
+    succeed(fleet, "dev", "web.2", "d1")
+    succeed(fleet, "dev", "web.1", "d1")
+    rollout_id = fleet.promote("prod", "web.1")
+    assert fleet.dispatch().ordered == 1
+    named: dict[str, Any] = {"rollout_id": rollout_id, "operator": "user_1", "reason": "looking"}
+    until = fleet.clock() + timedelta(seconds=5)
+    if how == "pause":
+        fleet.execute(pause_rollout, PauseRollout(**named))
+    else:
+        frozen = StartFreeze(freeze_id="f", operator="ann", reason="x", until=until)
+        fleet.execute(start_freeze, frozen)
+    fleet.dispatch()
+    roll_back(fleet, "dev")
+    fleet.dispatch()
+
+    fleet.wait(5)
+    if how == "pause":
+        fleet.execute(resume_rollout, ResumeRollout(**named))
+
+    said = {"target_closure": fleet.host(rollout_id, "p1").target_closure}
+    with pytest.raises(EdgeClosed):
+        fleet.say(DispatchAck, rollout_id, "p1", **said, current_closure_at_dispatch=OLD)
+    assert fleet.control_plane.deliveries.poll("p1") is None
 
 
 @pytest.mark.req("OP-2")

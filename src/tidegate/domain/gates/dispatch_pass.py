@@ -24,6 +24,8 @@ from tidegate.domain.fleet.budgets import slots as slots_of
 from tidegate.domain.gates import checks, context, host_checks, inputs, rollout_checks
 from tidegate.domain.hosts import facts as host_facts, states as host_states
 from tidegate.domain.rollouts import facts as rollout_facts, rows as rollout_rows, states, tallies
+from tidegate.domain.rollouts.preconditions import EDGES
+from tidegate.domain.rollouts.states import OverridableGate
 from tidegate.domain.times import describe_time
 
 ORDERS_MAX = 10_000  # orders of one pass
@@ -226,6 +228,7 @@ def survey(
         waiting=waiting,
         ordered=len(ordered),
         held=tuple(replace(held[name], hosts=counts[name]) for name, _ in gates if name in held),
+        hidden=_list_hidden(look, shut),
         given=inputs.HandedOut(look.slots, frozenset(look.hosts)),
     )
 
@@ -238,8 +241,14 @@ def survey_shared_gates(state: inputs.FleetState, rollout_id: str) -> inputs.Sur
     Raises:
         NotFound: the state does not hold the rollout.
     """
-    _, shut = _select_gates(_make_context(state, rollout_id, None))
-    return inputs.Survey(rollout_id=rollout_id, held=() if shut is None else (shut,), whole=False)
+    look = _make_context(state, rollout_id, None)
+    _, shut = _select_gates(look)
+    return inputs.Survey(
+        rollout_id=rollout_id,
+        held=() if shut is None else (shut,),
+        hidden=_list_hidden(look, shut),
+        whole=False,
+    )
 
 
 def list_blocked(state: inputs.FleetState, rollout_id: str) -> Iterator[inputs.BlockedHosts]:
@@ -390,6 +399,20 @@ def _select_gates(
     return asked, None
 
 
+def _list_hidden(
+    look: context.GateContext, shut: inputs.BlockedHosts | None
+) -> tuple[inputs.BlockedHosts, ...]:
+    """Return the channel edges if they are shut behind another gate.
+
+    An acknowledgement reads what the last pass recorded of them. So this is recorded while a pause
+    or a freeze holds the hosts: when that ends, no order may get through before the next pass.
+    """
+    block = None if shut is None or shut.gate == EDGES else rollout_checks.check_edges(look, "")
+    if block is None or OverridableGate.EDGES in tallies.list_passed(look.tally, look.state.at):
+        return ()
+    return (replace(_to_blocked(EDGES, "", block), hosts=0),)
+
+
 def _block_always(block: context.Block) -> context.Blocks:
     return lambda look, host_id: block
 
@@ -440,7 +463,7 @@ def gate_changes(
     nothing.
     """
     recorded = {gate.gate: gate for gate in (() if known is None else known.blocked)}
-    held = {gate.gate: gate for gate in found.held}
+    held = {gate.gate: gate for gate in (*found.hidden, *found.held)}
     changes = [
         rollout_facts.GateChanged(
             rollout_id=found.rollout_id,

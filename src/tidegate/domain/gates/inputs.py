@@ -256,6 +256,7 @@ class Survey(Struct, frozen=True, omit_defaults=True, kw_only=True):
     waiting: int = 0  # hosts without an order, these included
     ordered: int = 0  # hosts that have not acknowledged their order
     held: tuple[BlockedHosts, ...] = ()  # in the order of gates
+    hidden: tuple[BlockedHosts, ...] = ()  # shut edges after another gate that holds all hosts
     given: HandedOut = HandedOut()
     whole: bool = True  # false: only the gates that are the same for all were asked
 
