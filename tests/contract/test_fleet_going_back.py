@@ -170,6 +170,26 @@ def test_two_rollbacks_in_a_row_reach_an_older_release(fleet: InProcessFleet) ->
 
 
 @pytest.mark.req("OP-4")
+def test_does_not_go_back_to_the_content_that_it_leaves(fleet: InProcessFleet) -> None:
+    """web.8 was built again from the sources of web.7, so both have the same bytes."""
+    begin(fleet, on_failure=OnFailure.HALT)
+    for release in ("web.7", "web.8"):
+        fleet.execute(offer_release, OfferRelease(release, digest_of("web.7")))
+    for release in ("web.1", "web.2", "web.7", "web.8"):
+        fleet.wait(60)
+        good(fleet, release)
+
+    assert skipped(fleet)["web.7"] == "web.7 has the same content as web.8"
+    assert ref_of(finish(fleet, roll_back(fleet))) == "web.2"
+    assert skipped(fleet)["web.7"].startswith(
+        "web.7 has the same content: user_1 rolled back from web.8 at "
+    )
+    fleet.wait(60)
+    assert ref_of(roll_back(fleet)) == "web.1"
+    assert ref_of(roll_back(fleet, to="web.7")) == "web.7", "a person may still choose it"
+
+
+@pytest.mark.req("OP-4")
 def test_does_not_wait_for_the_first_rollback_to_end(fleet: InProcessFleet) -> None:
     begin(fleet)
     for release in ("web.2", "web.3", "web.4"):

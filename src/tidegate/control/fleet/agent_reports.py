@@ -383,9 +383,7 @@ def _to_liveness(
     )
 
 
-def _list_closures(
-    heartbeat: Heartbeat, known: fleet_rows.Liveness | None
-) -> Mapping[str, str]:
+def _list_closures(heartbeat: Heartbeat, known: fleet_rows.Liveness | None) -> Mapping[str, str]:
     """Return what runs, by channel; empty: nothing any more, as on a host that was re-imaged."""
     before = {} if known is None else dict.fromkeys(known.current_closures, "")
     return {**before, **heartbeat.current_closures}

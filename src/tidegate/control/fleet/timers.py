@@ -113,7 +113,9 @@ class Timers:
             known = None if tally is None else codec.decode(tally.data, rollout_rows.RolloutTally)
             if known is not None and known.state is rollout_states.RolloutState.SUPERSEDED:
                 cancel = host_slices.CancelDispatch(
-                    rollout_id=row.rollout_id, host_id=row.host_id, reason="the rollout was replaced"
+                    rollout_id=row.rollout_id,
+                    host_id=row.host_id,
+                    reason="the rollout was replaced",
                 )
                 return host_slices.cancel_dispatch, cancel
         expire = host_slices.ExpireDeadline(

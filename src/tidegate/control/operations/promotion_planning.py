@@ -23,7 +23,7 @@ from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.control.storage.blobs import Blobs
 from tidegate.domain import planner, times
 from tidegate.domain.channels import refusals, rows as channel_rows, stops
-from tidegate.domain.channels.ladder import rung_of
+from tidegate.domain.channels.ladder import find_left, rung_of
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 from tidegate.domain.gates import earliest, edges
 from tidegate.domain.gates.waits import list_waits
@@ -245,7 +245,7 @@ class Promotions:
             if request.channel_version not in (None, ladder.version):
                 raise StaleVersion(request.channel_version, ladder.version)
             rung = ladder.choose(request.to or to, now=request.now)
-            if plain and rung.left_at is not None:
+            if plain and find_left(ladder.row, rung) is not None:
                 raise ProtectionChanged((request.channel,))
             asked = _to_promotion(request, ladder, rung, expected_version)
             try:
@@ -314,7 +314,7 @@ class Promotions:
         """Whether the channel was rolled back from the release since it succeeded there."""
         found = self._reader.row(channel_rows.channel_key(channel), channel_rows.Channel)
         rung = None if found is None else rung_of(found.row, release_id)
-        return rung is not None and rung.left_at is not None
+        return found is not None and rung is not None and find_left(found.row, rung) is not None
 
     def choose_rung(self, channel: str, to: str | None, *, now: bool) -> channel_rows.Rung:
         """Return the rung that a rollback would choose now.

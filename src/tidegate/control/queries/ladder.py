@@ -79,7 +79,9 @@ def read_ladder(
         version=found.version,
         wanted=wanted,
         pin_version=None if pin is None else pin.row.version,
-        rungs=channel_ladder.judge_ladder(row, wanted, quarantined, pinnable, name_of),
+        rungs=channel_ladder.judge_ladder(
+            row, wanted, None if pin is None else pin.row.digest, quarantined, pinnable, name_of
+        ),
         row=row,
         quarantined=tuple(rung.release_id for rung in row.ladder if rung.digest in quarantined),
         returning=tally.target_ref if tally is not None and may_hasten(tally) else None,

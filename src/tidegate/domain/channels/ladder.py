@@ -5,7 +5,8 @@
 
 A rollback takes the first rung that is not what the channel wants now, was not left, is not
 quarantined here and still exists. So two rollbacks in a row go further back, and none returns to a
-release that an operator rolled back from. The first rungs are protected from deletion.
+release that an operator rolled back from. Another release with the same content is skipped as well:
+it would change nothing, or bring the bad content back. The first rungs are protected from deletion.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ def list_late_targets(channel: rows.Channel) -> tuple[rows.Rung | str, ...]:
     If nothing succeeded on the channel yet, it is the newest rollout, once that is completed.
     """
     if channel.ladder:
-        return tuple(rung for rung in channel.ladder if rung.left_at is None)
+        return tuple(rung for rung in channel.ladder if find_left(channel, rung) is None)
     newest = channel.newest_rollout_id
     return () if newest is None or newest != channel.terminal_rollout_id else (newest,)
 
@@ -107,25 +108,41 @@ def rung_of(channel: rows.Channel, release_id: str) -> rows.Rung | None:
     return next((rung for rung in channel.ladder if rung.release_id == release_id), None)
 
 
+def find_left(channel: rows.Channel, rung: rows.Rung) -> rows.Rung | None:
+    """Return the rung with this content that an operator rolled back from since this success; None:
+    there is none.
+    """
+    for other in channel.ladder:
+        left_at = other.left_at if other.digest == rung.digest else None
+        if left_at is not None and left_at >= rung.succeeded_at:
+            return other
+    return None
+
+
 def judge_ladder(
     channel: rows.Channel,
     wanted: str | None,
+    content: str | None,
     quarantined: Mapping[str, rows.Quarantined],
     pinnable: Collection[str],
     name_of: Callable[[str], str | None] = lambda user_id: user_id,
 ) -> tuple[JudgedRung, ...]:
     """Judge each rung: why a rollback skips it, or that it does not.
 
-    ``wanted`` is what the channel is pinned to, ``quarantined`` is by digest, and ``pinnable`` are
-    the releases of the ladder that still exist.
+    ``wanted`` is what the channel is pinned to, and ``content`` its digest. ``quarantined`` is by
+    digest, and ``pinnable`` are the releases of the ladder that still exist.
     """
 
     def why(rung: rows.Rung) -> str:
         if rung.release_id == wanted:
             return f"{rung.release_id} is what {channel.channel} wants now"
-        if rung.left_at is not None:
-            by = (name_of(rung.left_by) or "a former user") if rung.left_by else "an operator"
-            return f"{by} rolled back from {rung.release_id} at {describe_time(rung.left_at)}"
+        if rung.digest == content:
+            return f"{rung.release_id} has the same content as {wanted}"
+        left = find_left(channel, rung)
+        if left is not None:
+            by = (name_of(left.left_by) or "a former user") if left.left_by else "an operator"
+            same = "" if left is rung else f"{rung.release_id} has the same content: "
+            return f"{same}{by} rolled back from {left.release_id} at {describe_time(left.left_at)}"
         found = quarantined.get(rung.digest)
         if found is not None:
             since = describe_time(found.quarantined_at)
