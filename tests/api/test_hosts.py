@@ -209,3 +209,17 @@ def names(fleet: ServedFleet, **query: str) -> list[str]:
     found = fleet.viewer.get("/v1/hosts", params=query)
     assert found.status_code == 200, found.text
     return [item["host_id"] for item in found.json()["items"]]
+
+
+def test_explains_a_late_host_by_the_rollout_that_it_joins(fleet: ServedFleet) -> None:
+    fleet.sail()
+    fleet.succeed()
+    fleet.promote("web.2")
+    ended = fleet.operator.post("/v1/rollouts/web-stable@web.2/abort", json={"reason": "not this"})
+    assert ended.status_code == 200, ended.text
+    fleet.enroll("web-03", app="web")
+
+    (found,) = fleet.viewer.get("/v1/hosts/web-03/explain").json()["items"]
+
+    assert found["rollout_id"] == "web-stable@web.1"
+    assert found["answer"] == "nothing holds the host back: its order goes out with the next pass"

@@ -466,6 +466,33 @@ def test_sends_new_hosts_the_newest_success_and_no_aborted_or_untried_release(
     assert fleet.host(first, "e2").late
 
 
+@pytest.mark.req("OP-9", "OP-10")
+def test_explains_what_a_host_that_came_late_waits_for(fleet: InProcessFleet) -> None:
+    fleet.create("edge", REST, retention_seconds=60)
+    fleet.enroll("e1", channel="edge")
+    fleet.offer("web.1")
+    rollout_id = fleet.promote("edge", "web.1")
+    fleet.dispatch()
+    fleet.enroll("e2", channel="edge")
+    fleet.enroll("x1", channel="other")
+
+    assert why(fleet, rollout_id, "e2") == (
+        "wave-promotion: the host came after the plan was made; it gets the newest success of edge "
+        "when edge@web.1 ends"
+    )
+    assert "no wave of the plan takes the host" in why(fleet, rollout_id, "x1")
+    fleet.reach(rollout_id, "e1")
+    fleet.wait(60)
+    assert fleet.control_plane.due.tick().retentions == 1
+    assert why(fleet, rollout_id, "e2") == (
+        "dispatchable: edge@web.1 is past its retention, so no late host joins it. Promote its "
+        "release again: tidegate channel promote edge web.1"
+    )
+    again = fleet.promote("edge", "web.1")
+    assert fleet.dispatch().ordered == 2
+    fleet.reach(again, "e1", "e2")
+
+
 @pytest.mark.req("RO-12", "OP-9")
 def test_starts_a_wave_by_its_timer_when_its_delay_is_over(fleet: InProcessFleet) -> None:
     fleet.create("edge", CANARY, replace(REST, delay_seconds=60))

@@ -227,7 +227,10 @@ def ask_why(
     log: log_reader.LogReader,
     people: PeopleNames,
 ) -> routing.Response:
-    """Explain why the host waits: each gate, for the rollout of each of its channels."""
+    """Explain why the host waits: each gate, for the rollout of each of its channels.
+
+    If a channel has no rollout now, it is the one that late hosts join.
+    """
     host_id = request.path.host_id
     host, fleet = reads.find_all(
         (fleet_rows.host_key(host_id), fleet_rows.Host), (fleet_rows.fleet_key(), fleet_rows.Fleet)
@@ -238,7 +241,8 @@ def ask_why(
     rows = reads.find_all(
         *((channel_rows.channel_key(name), channel_rows.Channel) for name in names)
     )
-    followed = [row.row.active_rollout_id for row in rows if row is not None]
+    channels = [row.row for row in rows if row is not None]
+    followed = [row.active_rollout_id or fleet_reader.late_target(row) for row in channels]
     ids = [rollout_id for rollout_id in followed if rollout_id is not None]
     if not ids:
         return routing.Response(cursors.list_page(request, list[Explanation](), None))

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from tidegate.domain import times
 from tidegate.domain.fleet import budgets, rows as fleet_rows
+from tidegate.domain.fleet.selectors import parse
 from tidegate.domain.gates import context, inputs
 from tidegate.domain.hosts import rows as host_rows, states as host_states
 from tidegate.domain.rollouts import progress, tallies
@@ -59,6 +60,12 @@ def check_wave(look: context.GateContext, host_id: str) -> context.Block | None:
     if number is None:
         if host_id in look.late:
             return None
+        if _came_late(look, host_id):
+            return context.Block(
+                "the host came after the plan was made; it gets the newest success of "
+                f"{look.tally.channel} when {look.tally.rollout_id} ends",
+                look.cite_tally(),
+            )
         return context.Block("no wave of the plan takes the host", look.cite_tally(), UNSTAGED)
     if host_id in look.late:
         return None
@@ -77,6 +84,17 @@ def check_wave(look: context.GateContext, host_id: str) -> context.Block | None:
         before = progress.name_wave(look.tally, going)
         reason = hold if number == going else f"wave {own} waits for wave {before}: {hold}"
     return context.Block(reason, look.cite_tally(), until=until)
+
+
+def _came_late(look: context.GateContext, host_id: str) -> bool:
+    """Whether the host joined the channel after this open rollout was planned."""
+    host = look.state.hosts.get(host_id)
+    seen = look.state.channels.get(look.tally.channel)
+    if host is None or seen is None or look.tally.outcome is not None:
+        return False
+    if host_id in look.rollout.chart.plan.unstaged or host.row.status != fleet_rows.ENROLLED:
+        return False
+    return parse(seen.row.selector).matches(host.row.labels, host_id)
 
 
 def has_left_with_wave(look: context.GateContext, host_id: str, number: int) -> bool:

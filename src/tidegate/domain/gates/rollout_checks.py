@@ -54,6 +54,12 @@ def _check_late_host(look: context.GateContext) -> context.Block | None:
             f"a late host joins the channel's newest success, {newest}",
             look.cite_channel(tally.channel),
         )
+    if tally.state is rollout_states.RolloutState.PRUNED:
+        return context.Block(
+            f"{tally.rollout_id} is past its retention, so no late host joins it. Promote its "
+            f"release again: tidegate channel promote {tally.channel} {tally.target_ref}",
+            look.cite_tally(),
+        )
     if tally.outcome in rollout_states.BAD:
         return context.Block(
             "the rollout failed, a late host waits for a success", look.cite_tally()
