@@ -13,12 +13,14 @@ import pytest
 
 from tests.contract.in_process_fleet import OLD, SOAK, InProcessFleet
 from tidegate.control.operations.promotion_planning import RollBackChannel
+from tidegate.control.queries.rollout_waits import list_gates
 from tidegate.domain.channels.facts import ChannelEdge, EdgeRequires, WaveSpec
 from tidegate.domain.channels.refusals import AlreadyPromoted, EdgeClosed, NothingToGoBackTo
 from tidegate.domain.channels.slices import StartFreeze, start_freeze
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import GateVerdict
 from tidegate.domain.hosts.facts import DispatchAck
+from tidegate.domain.rollouts.rows import RolloutGates, gates_key
 from tidegate.domain.rollouts.slices import (
     AbortRollout,
     PauseRollout,
@@ -81,6 +83,14 @@ def edge_gate(fleet: InProcessFleet, rollout_id: str = PROD) -> GateVerdict:
     ordered = [host.host_id for host in fleet.hosts(rollout_id)]
     assert ordered == (["p1"] if verdict.passed else [])
     return verdict
+
+
+def needs_person(fleet: InProcessFleet) -> bool:
+    """Whether ``status`` shows prod's shut edge as an alarm."""
+    reader, tally = fleet.control_plane.fleet_reader, fleet.tally(PROD)
+    gates = list_gates(reader, tally, fleet.row(gates_key(PROD), RolloutGates))
+    (shut,) = (gate.needs_person for gate in gates if gate.gate == "channel-edges")
+    return shut
 
 
 @pytest.mark.req("OP-2")
@@ -289,6 +299,19 @@ def test_a_release_that_dev_replaced_before_its_soak_ended_is_held(fleet: InProc
         "web.1 ran on dev for 5 min of the 1 h asked for, then dev moved on to web.2. "
         "Promote it there again"
     )
+
+    again = fleet.promote("dev", "web.1")
+    fleet.dispatch()
+
+    gate = edge_gate(fleet)
+    assert gate.reason == (
+        "web.1 is rolling out on dev again; before, it ran there for 5 min of the 1 h asked for"
+    )
+    fleet.dispatch(thorough=True)
+    assert not needs_person(fleet), "it succeeds, and soaks"
+    fleet.reach(again, "d1")
+    fleet.wait(3_600)
+    assert edge_gate(fleet).passed
 
 
 @pytest.mark.req("OP-2")

@@ -260,10 +260,12 @@ class FleetReader:
         )
         tally = None
         failure = ""
-        if standing is not None and standing.row.word is not rollout_states.Word.GOOD:
+        if standing is not None:
             row = standing.row
             if row.rollout_id is not None and row.outcome is None:  # it is open
                 tally = self.row(rollout_rows.tally_key(row.rollout_id), rollout_rows.RolloutTally)
+        if standing is not None and standing.row.word is not rollout_states.Word.GOOD:
+            row = standing.row
             if row.said_in is not None and row.host_id is not None:
                 record = self.row(
                     host_rows.record_key(row.said_in, row.host_id), host_rows.HostRecord

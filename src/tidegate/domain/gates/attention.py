@@ -40,10 +40,11 @@ def _opens_by_itself(edge: ChannelEdge, seen: PrecedingChannel) -> bool:
     if seen.standing is None or seen.quarantined is not None:
         return False
     standing = seen.standing.row
+    first = None if seen.tally is None else seen.tally.row
     if standing.word is states.Word.GOOD:
         has_soaked = standing.soaked_seconds >= edge.soak_seconds
-        return standing.running_since is not None or has_soaked
-    first = None if seen.tally is None else seen.tally.row
+        if standing.running_since is not None or has_soaked:
+            return True
     return first is not None and first.halted_at is None and first.paused_at is None
 
 

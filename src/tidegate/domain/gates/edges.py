@@ -233,6 +233,14 @@ def _check_soak(
             until,
         )
     ended = timedelta(seconds=standing.soaked_seconds)
+    if seen.tally is not None:
+        return EdgeVerdict(
+            False,
+            f"{release} is rolling out on {there} again; before, it ran there for "
+            f"{span_text(ended)} of the {span_text(asked)} asked for",
+            _cite_standing(seen),
+            remedy=_find_remedy(standing, seen),
+        )
     return EdgeVerdict(
         False,
         f"{release} ran on {there} for {span_text(ended)} of the {span_text(asked)} asked for, "
