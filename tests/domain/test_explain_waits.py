@@ -351,6 +351,28 @@ def test_a_stopped_rollout_names_the_rollback_first_and_a_condition_for_each_com
     ]
 
 
+@pytest.mark.parametrize(
+    ("converged", "sentence"),
+    [
+        (0, "no host converged on web.2"),
+        (1, "1 host runs web.2 until you roll back"),
+        (2, "2 hosts run web.2 until you roll back"),
+    ],
+)
+def test_a_stopped_rollout_says_how_many_hosts_keep_its_release(
+    converged: int, sentence: str
+) -> None:
+    state = open_to(standing("web-00", HostState.REVERTED, failure="probes"))
+    first, *others = state.rollouts[ROLLOUT].tally.row.waves
+    counted = replace(first, states={HostState.REVERTED: 1, HostState.CONVERGED: converged})
+    waves = (replace(counted, hosts=3), *others)
+    stopped = {"state": RolloutState.REVERTED, "halted_at": BEFORE, "halted_by": "web-00"}
+
+    found = wait_at(with_tally(state, waves=waves, **stopped), "stopped")
+
+    assert found.sentence.endswith(f"; {sentence}")
+
+
 def test_a_quarantine_is_lifted_only_if_the_host_was_at_fault() -> None:
     found = wait_at(SHUT["quarantine"][0](open_to()), "quarantine")
 
@@ -389,6 +411,14 @@ def test_a_host_that_does_not_take_its_order_may_be_switched_off() -> None:
     assert found.remedies[0].when == heard.remedies[0].when == "if the host is switched off"
     for wait in (found, heard):
         assert "it last reported at 2026-05-04 07:55 UTC" in wait.sentence
+
+
+@pytest.mark.parametrize("doing", ["pending", "deferred"])
+def test_no_late_host_is_skipped_before_it_fails(doing: str) -> None:
+    """No wave waits for it, so the skip would be refused."""
+    late = HostStanding(host_id="new", late=True, **HOSTS[doing])
+
+    assert commands(wait_at(open_to(late), doing)) == []
 
 
 def test_a_closed_edge_names_the_promotion_there_first_and_the_override_last() -> None:

@@ -82,7 +82,10 @@ def find_activity(look: context.GateContext, row: inputs.HostStanding) -> HostAc
     """Return what the host does, and until when; None: it is done, or waits for an order."""
     if row.left is not None:
         return None
-    skip = (remedies.skip(look.tally.rollout_id, row.host_id),)
+    # No wave waits for a late host, so it is not skipped before it fails.
+    skip: tuple[inputs.Remedy, ...] = ()
+    if not row.late:
+        skip = (remedies.skip(look.tally.rollout_id, row.host_id),)
     by = "" if row.due_at is None else f" by {describe_time(row.due_at)}"
     host = look.state.hosts.get(row.host_id)
     silent = None if host is None else host.row.silent_since
@@ -94,7 +97,7 @@ def find_activity(look: context.GateContext, row: inputs.HostStanding) -> HostAc
             again = skipped or f"; it is handed out again{by}"
             text = f"has its order and has not taken it{last_report}{again}"
             off = remedies.skip(look.tally.rollout_id, row.host_id, "if the host is switched off")
-            return HostActivity("pending", text, at or row.due_at, (off,))
+            return HostActivity("pending", text, at or row.due_at, () if row.late else (off,))
         case HostState.ACTIVATING:
             text = f"is switching; it fails{by} if it does not report{last_report}"
             return HostActivity("activating", text, row.due_at)

@@ -139,14 +139,14 @@ def _report_failure(look: context.GateContext) -> Iterator[inputs.Wait]:
     what = f"{tally.halted_by or 'a host'} {cause}"
     on_it = tallies.total(tally, HostState.CONVERGED)
     if going:
-        text = f"Halted: {what}. {rest} {_hosts(rest)} finish, {len(back)} roll back; then decide"
+        text = f"Halted: {what}. {_finish(rest)}, {_go_back(len(back))}; then decide"
         text += _describe_rollback(look)
         commands: tuple[inputs.Remedy, ...] = (
             remedies.roll_back(tally.channel),
             remedies.abort(tally.rollout_id),
         )
     else:
-        text = f"Stopped: {what}; {on_it} {_hosts(on_it)} run the release"
+        text = f"Stopped: {what}; {_stay(on_it, tally.target_ref)}"
         text += _describe_rollback(look)
         retry = f"tidegate rollout retry {tally.rollout_id} --reason …"
         commands = (
@@ -227,6 +227,22 @@ def _report_minimum(look: context.GateContext) -> Iterator[inputs.Wait]:
                 remedies.abort(tally.rollout_id),
             ),
         )
+
+
+def _finish(count: int) -> str:
+    return "1 host finishes" if count == 1 else f"{count} hosts finish"
+
+
+def _go_back(count: int) -> str:
+    return "1 rolls back" if count == 1 else f"{count} roll back"
+
+
+def _stay(count: int, release_id: str) -> str:
+    """Say that hosts which converged keep the release of a stopped rollout."""
+    if not count:
+        return f"no host converged on {release_id}"
+    run = "1 host runs" if count == 1 else f"{count:,} hosts run"
+    return f"{run} {release_id} until you roll back"
 
 
 def _hosts(count: int) -> str:
