@@ -445,10 +445,12 @@ def test_sends_a_release_that_no_host_ran_to_one_new_host_at_a_time(fleet: InPro
 
 
 @pytest.mark.req("OP-9")
+@pytest.mark.parametrize("freshness_seconds", [None, 3_600])
 def test_sends_new_hosts_the_newest_success_and_no_aborted_or_untried_release(
-    fleet: InProcessFleet,
+    fleet: InProcessFleet, freshness_seconds: int | None
 ) -> None:
-    fleet.create("edge", REST)
+    """That it succeeded is evidence enough: its pin is gone, and cannot be renewed."""
+    fleet.create("edge", REST, freshness_seconds=freshness_seconds)
     fleet.enroll("e1", channel="edge")
     fleet.offer("web.1")
     first = fleet.promote("edge", "web.1")

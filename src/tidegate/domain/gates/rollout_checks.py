@@ -167,11 +167,18 @@ def check_start(look: context.GateContext, host_id: str) -> context.Block | None
 
 
 def check_freshness(look: context.GateContext, host_id: str) -> context.Block | None:
+    """Block while the evidence of the pin is too old.
+
+    If the pin moved on to a release that did not succeed, late hosts still join the success before
+    it. Nobody can renew its evidence any more, so it is not asked for.
+    """
     seconds = look.rollout.chart.plan.policy.freshness_seconds
     if seconds is None:
         return None
     pin = look.rollout.pin
     if pin is None or pin.row.pinned_release_id != look.tally.target_ref:
+        if look.tally.outcome is rollout_states.Outcome.SUCCEEDED:
+            return None
         return context.Block(
             f"nothing confirms that {look.tally.target_ref} is pinned on {look.tally.channel}",
             cite_pin(look, host_id),
