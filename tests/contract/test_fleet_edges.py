@@ -29,7 +29,7 @@ from tidegate.domain.rollouts.slices import (
     pause_rollout,
     resume_rollout,
 )
-from tidegate.domain.rollouts.states import Clearance, Outcome, RolloutState
+from tidegate.domain.rollouts.states import Clearance, Outcome, OverridableGate, RolloutState
 
 pytestmark = pytest.mark.in_turn
 
@@ -234,6 +234,27 @@ def test_a_quarantine_on_dev_shuts_prod_until_it_is_lifted(fleet: InProcessFleet
     assert gate.evidence.collection == "quarantined_closures"
     fleet.lift(DEV)
     assert edge_gate(fleet).passed
+
+
+@pytest.mark.req("OP-2", "OP-3")
+def test_an_open_edge_says_if_the_channel_before_ignored_its_own(fleet: InProcessFleet) -> None:
+    fleet.create("qa")
+    fleet.create("dev", edges=(ChannelEdge("qa"),))
+    fleet.create("prod", edges=(ChannelEdge("dev"),))
+    fleet.enroll("d1", channel="dev")
+    fleet.enroll("p1", channel="prod")
+    fleet.offer("web.1")
+    passed = fleet.promote(
+        "dev", "web.1", overrides=(OverridableGate.EDGES,), reason="hotfix for INC-7"
+    )
+    fleet.dispatch()
+    fleet.reach(passed, "d1")
+    fleet.promote("prod", "web.1")
+
+    gate = edge_gate(fleet)
+
+    assert gate.passed
+    assert gate.reason.endswith("(user_1 overrode the edges of dev: hotfix for INC-7)")
 
 
 @pytest.mark.req("OP-2")

@@ -217,7 +217,9 @@ class FleetReader:
             ),
             pin=self.row(actual_key(row.channel), Actual),
             edges={
-                edge.channel: self.preceding(edge, row.target_ref, row.target_closure)
+                edge.channel: self.preceding(
+                    edge, row.target_ref, row.target_closure, overrides=hosts
+                )
                 for edge in row.edges
             },
             latecomers=(),
@@ -245,9 +247,13 @@ class FleetReader:
         return {} if found is None else {gate.gate: gate.since for gate in found.row.blocked}
 
     def preceding(
-        self, edge: facts.ChannelEdge, release_id: str, digest: str
+        self, edge: facts.ChannelEdge, release_id: str, digest: str, *, overrides: bool = False
     ) -> inputs.PrecedingChannel:
-        """Read what an edge needs for this release. An ``idle`` edge needs only the channel."""
+        """Read what an edge needs for this release. An ``idle`` edge needs only the channel.
+
+        ``overrides``: read also whether the release succeeded there in spite of that channel's own
+        edges.
+        """
         before = edge.channel
         channel = self.row(channel_rows.channel_key(before), channel_rows.Channel)
         if edge.require is facts.EdgeRequires.IDLE:
@@ -271,7 +277,12 @@ class FleetReader:
                     host_rows.record_key(row.said_in, row.host_id), host_rows.HostRecord
                 )
                 failure = "" if record is None else _failure(record.row)
-        return inputs.PrecedingChannel(channel, standing, quarantined, tally, failure)
+        overrode = None
+        if overrides and standing is not None and standing.row.succeeded_in is not None:
+            key = rollout_rows.tally_key(standing.row.succeeded_in)
+            success = self.row(key, rollout_rows.RolloutTally)
+            overrode = None if success is None else _find_override(success.row)
+        return inputs.PrecedingChannel(channel, standing, quarantined, tally, failure, overrode)
 
     def _channels(
         self, gate_inputs: Iterable[inputs.GateInput]
@@ -342,6 +353,11 @@ class FleetReader:
         if tally.halted_at is None and tally.state not in rollout_states.CLEARABLE:
             return None
         return self.chart(tally.plan_digest).waves.keys()
+
+
+def _find_override(tally: rollout_rows.RolloutTally) -> rollout_rows.GateOverride | None:
+    edges = rollout_states.OverridableGate.EDGES
+    return next((item for item in tally.overrides if item.gate is edges), None)
 
 
 def _failure(record: host_rows.HostRecord) -> str:

@@ -222,6 +222,8 @@ def _check_soak(
     asked = timedelta(seconds=edge.soak_seconds)
     if max(ran, timedelta(seconds=standing.soaked_seconds)) >= asked:
         sentence = f"{release} succeeded on {there} at {describe_time(standing.said_at)}"
+        if (by := seen.overrode) is not None:
+            sentence += f" ({by.operator} overrode the edges of {there}: {by.reason})"
         return EdgeVerdict(True, sentence, _cite_standing(seen))
     if since is not None:
         until = since + asked

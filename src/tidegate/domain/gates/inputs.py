@@ -20,7 +20,7 @@ from tidegate.domain.fleet.rows import ENROLLED, Budget
 from tidegate.domain.hosts import facts, rows, states
 from tidegate.domain.planner import PlanByHost
 from tidegate.domain.releases.rows import Actual
-from tidegate.domain.rollouts.rows import ReleaseStanding, RolloutTally
+from tidegate.domain.rollouts.rows import GateOverride, ReleaseStanding, RolloutTally
 from tidegate.domain.windows.rows import Window
 from tidegate.errors import NotFound
 from tidegate.kernel import codec, model
@@ -89,6 +89,7 @@ class PrecedingChannel:
     quarantined: Versioned[Quarantined] | None
     tally: Versioned[RolloutTally] | None  # of the release's newest rollout there, while it is open
     failure: str  # why the host failed that made it bad; empty: unknown
+    overrode: GateOverride | None = None  # its success there ignored the edges there, if read
 
 
 @dataclass(frozen=True, slots=True)
