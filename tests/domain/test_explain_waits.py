@@ -31,6 +31,7 @@ from tidegate.domain.gates.inputs import (
     RebootedHost,
     Versioned,
     Wait,
+    WaitEnds,
 )
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.rows import ReleaseStanding
@@ -371,6 +372,25 @@ def test_a_stopped_rollout_says_how_many_hosts_keep_its_release(
     found = wait_at(with_tally(state, waves=waves, **stopped), "stopped")
 
     assert found.sentence.endswith(f"; {sentence}")
+
+
+def test_while_one_host_is_retried_the_others_are_not() -> None:
+    failed = replace(standing(WHO, HostState.REVERTED, failure="probes"), attempt=1)
+    state = with_tally(open_to(failed), attempt=2, retried=("web-00",))
+
+    found = wait_at(state, "reverted")
+
+    assert found.sentence.endswith("rolled back; only web-00 may be tried again now")
+    assert commands(found) == []
+
+
+def test_the_wait_for_a_silent_host_that_is_not_skipped_has_no_end() -> None:
+    pending = HostStanding(host_id=WHO, **HOSTS["pending"])
+
+    found = wait_at(with_host(open_to(pending), silent_since=BEFORE), "pending")
+
+    assert found.sentence.endswith("the policy waits for silent hosts")
+    assert (found.until, found.ends) == (None, WaitEnds.WHEN)
 
 
 def test_a_quarantine_is_lifted_only_if_the_host_was_at_fault() -> None:

@@ -9,7 +9,7 @@ from typing import Final
 from tidegate.domain.channels.rows import Freeze
 from tidegate.domain.gates import context, dispatch_pass, host_checks, host_waits, inputs, remedies
 from tidegate.domain.gates.checks import GATES
-from tidegate.domain.hosts.states import SETTLED, describe_host_state
+from tidegate.domain.hosts.states import SETTLED, HostState, describe_host_state
 from tidegate.domain.times import describe_time
 
 # Gates that only a person can open.
@@ -157,7 +157,9 @@ def _describe_missing_hosts(look: context.GateContext) -> tuple[str, datetime | 
             if seen is not None and (seen.row.left is not None or seen.row.state in SETTLED):
                 continue
             count += 1
-            until = None if seen is None else (seen.row.soak_due_at or seen.row.due_at)
+            until = None
+            if seen is not None and seen.row.state is not HostState.PENDING:
+                until = seen.row.soak_due_at or seen.row.due_at
             if until is not None:
                 untils.append(until)
             if len(texts) < host_waits.SOME_MAX:

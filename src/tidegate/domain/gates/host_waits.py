@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from tidegate.domain.gates import context, dispatch_pass, inputs, remedies
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts import progress, states
+from tidegate.domain.rollouts import progress, states, tallies
 from tidegate.domain.times import describe_time
 
 SOME_MAX = 5  # hosts named by a wait
@@ -95,9 +95,10 @@ def find_activity(look: context.GateContext, row: inputs.HostStanding) -> HostAc
         case HostState.PENDING if row.cancelled_at is None:
             skipped, at = ("", None) if row.late else describe_silence(look, row.host_id)
             again = skipped or f"; it is handed out again{by}"
+            until = at if skipped else row.due_at
             text = f"has its order and has not taken it{last_report}{again}"
             off = remedies.skip(look.tally.rollout_id, row.host_id, "if the host is switched off")
-            return HostActivity("pending", text, at or row.due_at, () if row.late else (off,))
+            return HostActivity("pending", text, until, () if row.late else (off,))
         case HostState.ACTIVATING:
             text = f"is switching; it fails{by} if it does not report{last_report}"
             return HostActivity("activating", text, row.due_at)
@@ -144,6 +145,8 @@ def _find_failure(look: context.GateContext, row: inputs.HostStanding) -> HostAc
     reverted = row.state is HostState.REVERTED
     text = f"{_describe_failure(look, row)} {'rolled back' if reverted else 'stays as it is'}"
     code = "reverted" if reverted else "failed"
+    if tally.halted_at is None and not row.late and not tallies.may_go(tally, row.host_id):
+        return HostActivity(code, f"{text}; only {', '.join(tally.retried)} may be tried again now")
     if tally.halted_at is None and row.attempt < tally.attempt:
         return HostActivity(code, f"{text}; it is tried again")
     retry = f"tidegate rollout retry {tally.rollout_id} {row.host_id} --reason …"
