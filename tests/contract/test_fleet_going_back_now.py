@@ -276,3 +276,27 @@ def test_now_speeds_up_a_waiting_rollback(fleet: InProcessFleet) -> None:
     finish(fleet, back, *HOSTS)
     assert fleet.tally(back).outcome is Outcome.SUCCEEDED
     assert differences(fleet.store, FOLDS) == []
+
+
+@pytest.mark.req("OP-4", "OP-10")
+def test_ignoring_budgets_speeds_up_a_rollback_that_is_an_emergency_already(
+    fleet: InProcessFleet,
+) -> None:
+    begin(fleet)
+    fleet.bound("*", 1)
+    slow = roll_back(fleet)
+    assert fleet.dispatch().ordered == 1
+    state = fleet.control_plane.fleet_reader.state([slow], fleet.clock())
+    (wait,) = (item for item in explain(state, slow).waits if item.code == "disruption-budget")
+    assert wait.remedies[0].command == (
+        "tidegate channel rollback prod --to web.1 --now --ignore-budgets --reason …"
+    )
+
+    back = roll_back(fleet, to="web.1", ignore_budgets=True)
+
+    assert (slow, back) == ("prod@web.1~2", "prod@web.1~3")
+    assert fleet.tally(back).rollback_of == "web.2"
+    fleet.dispatch()
+    assert [host.host_id for host in fleet.hosts(back)] == list(HOSTS)
+    finish(fleet, back, *HOSTS)
+    assert differences(fleet.store, FOLDS) == []

@@ -310,7 +310,8 @@ class PromotionOperations:
         chosen: list[str] = []  # for a request or break-glass; empty: the commit chooses
 
         def choose() -> dict[str, str]:
-            chosen[:] = [self._promotions.choose_rung(channel, to, now=now).release_id]
+            rung = self._promotions.choose_rung(channel, to, now=now, ignore_budgets=ignore_budgets)
+            chosen[:] = [rung.release_id]
             return {"to": chosen[0]}
 
         def go(by: callers.Caller, *, plain: bool = False) -> ChannelPromotion:
@@ -351,7 +352,9 @@ class PromotionOperations:
             complete=choose,
             emergency=now,
             hosts=lambda: self.preview.count_hosts(channel, rollback=True, now=now),
-            notes=lambda command: self.preview.describe_rollback(channel, command["to"], now=now),
+            notes=lambda command: self.preview.describe_rollback(
+                channel, command["to"], now=now, ignore_budgets=ignore_budgets
+            ),
             check=lambda: self._demand_seen(caller, channel),
             rehearse=lambda: self._promotions.rehearse_rollback(asked, chosen[0]),
             alone=lambda command: (

@@ -212,7 +212,7 @@ class Promotions:
     def rehearse_rollback(self, request: RollBackChannel, to: str) -> None:
         """Rehearse a rollback to this release."""
         ladder = read_ladder(self._reader, request.channel, self._name_of)
-        rung = ladder.choose(to, now=request.now)
+        rung = ladder.choose(to, now=request.now, ignore_budgets=request.ignore_budgets)
         self.rehearse(_to_promotion(request, ladder, rung, None))
 
     def rollback(
@@ -244,7 +244,9 @@ class Promotions:
             ladder = read_ladder(self._reader, request.channel, self._name_of)
             if request.channel_version not in (None, ladder.version):
                 raise StaleVersion(request.channel_version, ladder.version)
-            rung = ladder.choose(request.to or to, now=request.now)
+            rung = ladder.choose(
+                request.to or to, now=request.now, ignore_budgets=request.ignore_budgets
+            )
             if plain and find_left(ladder.row, rung) is not None:
                 raise ProtectionChanged((request.channel,))
             asked = _to_promotion(request, ladder, rung, expected_version)
@@ -316,13 +318,16 @@ class Promotions:
         rung = None if found is None else rung_of(found.row, release_id)
         return found is not None and rung is not None and find_left(found.row, rung) is not None
 
-    def choose_rung(self, channel: str, to: str | None, *, now: bool) -> channel_rows.Rung:
+    def choose_rung(
+        self, channel: str, to: str | None, *, now: bool, ignore_budgets: bool = False
+    ) -> channel_rows.Rung:
         """Return the rung that a rollback would choose now.
 
         Raises:
             ChannelNotFound, NothingToGoBackTo, NotOnLadder.
         """
-        return read_ladder(self._reader, channel, self._name_of).choose(to, now=now)
+        ladder = read_ladder(self._reader, channel, self._name_of)
+        return ladder.choose(to, now=now, ignore_budgets=ignore_budgets)
 
     def describe_bad_end(self, channel: str, release_id: str) -> tuple[str, ...]:
         """Describe who rolled the channel back from the release, or which host failed with it.
@@ -409,6 +414,7 @@ class Promotions:
             channel_version=asked.channel_version,
             overrides=asked.overrides,
             emergency=asked.emergency,
+            ignore_budgets=asked.ignore_budgets,
             lift_quarantine=asked.lift_quarantine,
             start_at=asked.start_at,
             automatic=asked.automatic,

@@ -86,10 +86,12 @@ class PromotionPreview:
         starts = self._promotions.list_earliest(plan, start)
         return tuple(dict.fromkeys(wave.sentence for wave in starts if wave.sentence))
 
-    def describe_rollback(self, channel: str, to: str | None, *, now: bool) -> tuple[str, ...]:
+    def describe_rollback(
+        self, channel: str, to: str | None, *, now: bool, ignore_budgets: bool = False
+    ) -> tuple[str, ...]:
         """Describe which release a rollback would choose now, and how many hosts get it."""
         try:
-            rung = self._promotions.choose_rung(channel, to, now=now)
+            rung = self._promotions.choose_rung(channel, to, now=now, ignore_budgets=ignore_budgets)
         except Refused as error:
             return (f"It cannot be carried out now. {error.detail}",)
         succeeded_at = times.describe_time(rung.succeeded_at)

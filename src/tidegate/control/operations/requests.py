@@ -194,7 +194,8 @@ class RequestOperations:
                 return preview.describe_promotion(row.channel, release_id)
             if row.kind == steps.ROLL_BACK.name:
                 to, now = row.command["to"], bool(row.command.get("now"))
-                return preview.describe_rollback(row.channel, to, now=now)
+                ignore = bool(row.command.get("ignore_budgets"))
+                return preview.describe_rollback(row.channel, to, now=now, ignore_budgets=ignore)
         except errors.NotFound:
             return ()  # the channel was deleted
         return ()

@@ -8,6 +8,7 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.people import NameOf
 from tidegate.domain.channels import ladder as channel_ladder, refusals, rows as channel_rows
 from tidegate.domain.releases import catalog, rows as release_rows
+from tidegate.domain.rollouts.rows import RolloutTally
 from tidegate.domain.rollouts.tallies import may_hasten
 from tidegate.kernel.model import Position
 
@@ -22,18 +23,21 @@ class Ladder(Struct, frozen=True, kw_only=True):
     rungs: tuple[channel_ladder.JudgedRung, ...]
     row: channel_rows.Channel
     quarantined: tuple[str, ...] = ()  # releases of the ladder that are quarantined here
-    returning: str | None = None  # the target of an open rollback, which ``now`` would speed up
+    newest: RolloutTally | None = None  # the channel's current rollout
 
-    def choose(self, to: str | None = None, *, now: bool = False) -> channel_rows.Rung:
+    def choose(
+        self, to: str | None = None, *, now: bool = False, ignore_budgets: bool = False
+    ) -> channel_rows.Rung:
         """Choose the release of a rollback: the named one, or the first rung that is allowed.
-        ``now``: if a rollback is in progress, choose its release.
+        ``now``: if a rollback is in progress that would be faster, choose its release.
 
         Raises:
             NotOnLadder, NothingToGoBackTo.
         """
-        if now and self.returning is not None and to in (None, self.returning):
-            hastened = channel_ladder.rung_of(self.row, self.returning)
-            if hastened is not None:
+        newest = self.newest
+        if now and newest is not None and to in (None, newest.target_ref):
+            hastened = channel_ladder.rung_of(self.row, newest.target_ref)
+            if hastened is not None and may_hasten(newest, ignore_budgets=ignore_budgets):
                 return hastened
         if to is not None:
             return channel_ladder.demand_rung(self.row, self.wanted, to)
@@ -84,5 +88,5 @@ def read_ladder(
         ),
         row=row,
         quarantined=tuple(rung.release_id for rung in row.ladder if rung.digest in quarantined),
-        returning=tally.target_ref if tally is not None and may_hasten(tally) else None,
+        newest=tally,
     )

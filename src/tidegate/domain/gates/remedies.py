@@ -84,7 +84,7 @@ def list_gate_remedies(
             return (_override(rollout, "start-at"),)
         case "disruption-budget":
             edit = f"tidegate budget edit {id} --max N"
-            return (inputs.Remedy(edit, "if the budget is too small"),)
+            return *_ignore_budgets(look), inputs.Remedy(edit, "if the budget is too small")
         case "host-silent" | "host-edge" | "host-busy" if host:
             return (skip(rollout, host),)
         case _:
@@ -99,6 +99,17 @@ def _hasten(look: context.GateContext) -> tuple[inputs.Remedy, ...]:
     command = (
         f"tidegate channel rollback {look.tally.channel} "
         f"--to {look.tally.target_ref} --now --reason …"
+    )
+    return (inputs.Remedy(command, "if the rollback cannot wait"),)
+
+
+def _ignore_budgets(look: context.GateContext) -> tuple[inputs.Remedy, ...]:
+    """Return the emergency rollback that ignores budgets; nothing if this is no rollback."""
+    if not tallies.may_hasten(look.tally, ignore_budgets=True):
+        return ()
+    command = (
+        f"tidegate channel rollback {look.tally.channel} --to {look.tally.target_ref} --now "
+        "--ignore-budgets --reason …"
     )
     return (inputs.Remedy(command, "if the rollback cannot wait"),)
 

@@ -68,6 +68,7 @@ class PromoteRelease(Struct, frozen=True, kw_only=True):
     fleet_version: int = 0  # of the fleet's row, as the planner saw it
     rollback: bool = False  # mark the pinned release as bad
     emergency: bool = False  # of a rollback: override every gate that can be overridden
+    ignore_budgets: bool = False  # of an emergency: its plan has none
     lift_quarantine: bool = False  # of the release, on this channel
     channel_version: int | None = None  # of the channel's row that the rollback was chosen from
     refresh: bool = False  # only renew the pin's evidence; no rollout opens
@@ -337,7 +338,9 @@ def _find_hastened(command: PromoteRelease, active: rollout_rows.RolloutTally | 
     """Return the release that the running rollback leaves, if this emergency speeds that rollback
     up; None: this is another rollback.
     """
-    if active is None or not command.emergency or not tallies.may_hasten(active):
+    if active is None or not command.emergency:
+        return None
+    if not tallies.may_hasten(active, ignore_budgets=command.ignore_budgets):
         return None
     return active.rollback_of if active.target_ref == command.release_id else None
 

@@ -391,10 +391,11 @@ def has_hosts_to_start(tally: rows.RolloutTally) -> bool:
     )
 
 
-def may_hasten(tally: rows.RolloutTally) -> bool:
+def may_hasten(tally: rows.RolloutTally, *, ignore_budgets: bool = False) -> bool:
     """Whether the rollout is an open rollback that an emergency would speed up.
 
-    After a host failed in it, an emergency goes further back instead.
+    One that is an emergency itself is only sped up by one that ignores budgets. After a host failed
+    in it, an emergency goes further back instead.
     """
     is_going = tally.outcome is None and tally.halted_at is None
-    return tally.rollback_of is not None and is_going and not tally.emergency
+    return tally.rollback_of is not None and is_going and (ignore_budgets or not tally.emergency)
