@@ -255,6 +255,28 @@ def test_a_window_holds_a_rollback_and_now_passes_it(fleet: InProcessFleet) -> N
     finish(fleet, back, *HOSTS)
 
 
+@pytest.mark.req("OP-4", "OP-10")
+def test_a_rollback_that_waits_for_a_soak_names_the_one_that_does_not(
+    fleet: InProcessFleet,
+) -> None:
+    begin(fleet)
+    bad = fleet.promote(PROD, "web.3")
+    fleet.dispatch()
+    fleet.ack("p1")
+    fleet.activate(bad, "p1")
+    back = roll_back(fleet, now=False)
+    assert fleet.dispatch().ordered == 0
+
+    state = fleet.control_plane.fleet_reader.state([back], fleet.clock())
+    (wait,) = (item for item in explain(state, back).waits if item.code == "host-busy")
+
+    hasten = "tidegate channel rollback prod --to web.2 --now --reason …"
+    assert wait.remedies[0].command == hasten
+    again = roll_back(fleet, to="web.2")
+    assert fleet.dispatch().ordered == 3
+    assert fleet.row(order_key("p1"), HostOrder).rollout_id == again
+
+
 @pytest.mark.req("OP-4")
 def test_now_speeds_up_a_waiting_rollback(fleet: InProcessFleet) -> None:
     """An operator who rolled back in a freeze and then asks for it now does not mean an older

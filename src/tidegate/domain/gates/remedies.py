@@ -6,7 +6,7 @@ from typing import Final
 
 from tidegate.domain.gates import context, inputs, rollout_checks
 from tidegate.domain.hosts.states import HostState
-from tidegate.domain.rollouts import rows as rollout_rows, states, tallies
+from tidegate.domain.rollouts import names, rows as rollout_rows, states, tallies
 
 IN_EMERGENCY: Final = "in an emergency"
 
@@ -85,7 +85,11 @@ def list_gate_remedies(
         case "disruption-budget":
             edit = f"tidegate budget edit {id} --max N"
             return *_ignore_budgets(look), inputs.Remedy(edit, "if the budget is too small")
-        case "host-silent" | "host-edge" | "host-busy" if host:
+        case "host-busy" if host:
+            order = look.state.orders.get(host)
+            ours = order is not None and names.channel_of(order.row.rollout_id) == channel
+            return *(_hasten(look) if ours else ()), skip(rollout, host)
+        case "host-silent" | "host-edge" if host:
             return (skip(rollout, host),)
         case _:
             return (abort(rollout),)
