@@ -308,6 +308,7 @@ def test_an_ended_rollout_waits_for_nothing(outcome: Outcome) -> None:
             ["channel rollback stable --dry-run", "channel promote stable RELEASE"],
         ),
         (Outcome.ABORTED, 0, ["channel promote stable RELEASE"]),
+        (Outcome.EMPTY, 0, ["channel promote stable web.2"]),
         (Outcome.SUCCEEDED, 1, []),
     ],
 )

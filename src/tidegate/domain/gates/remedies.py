@@ -34,6 +34,9 @@ def list_next(tally: rollout_rows.RolloutTally) -> tuple[inputs.Remedy, ...]:
             return back, promote
         case states.Outcome.ABORTED:
             return (back, promote) if on_it else (promote,)
+        case states.Outcome.EMPTY:
+            again = f"tidegate channel promote {tally.channel} {tally.target_ref}"
+            return (inputs.Remedy(again, "if hosts are there now"),)
         case _:
             return ()
 
