@@ -30,13 +30,14 @@ from tidegate.domain.channels.slices import (
 )
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.hosts.facts import DispatchAck
-from tidegate.domain.hosts.refusals import RolloutIsSuperseded
+from tidegate.domain.hosts.refusals import RolloutIsSuperseded, RolloutNotDispatchable
 from tidegate.domain.hosts.states import HostState, OnFailure
 from tidegate.domain.releases.refusals import StillPinned, StillRollbackTarget
 from tidegate.domain.releases.registry import BUILT_IN
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.releases.slices import RetireRelease
 from tidegate.domain.rollouts.names import ref_of
+from tidegate.domain.rollouts.order_slices import ReserveDispatch, reserve_dispatch
 from tidegate.domain.rollouts.promotion import PromotionResult
 from tidegate.domain.rollouts.rows import ReleaseStanding, standing_key
 from tidegate.domain.rollouts.states import RolloutState, Word
@@ -153,6 +154,31 @@ def test_a_late_host_no_longer_takes_the_release_that_the_channel_leaves(
     fleet.reach(back, HOST, "p2")
     assert fleet.state(back) is RolloutState.TERMINAL
     check_replay(fleet)
+
+
+@pytest.mark.req("OP-4", "OP-7")
+def test_orders_no_late_host_from_rows_that_are_older_than_a_rollback(
+    fleet: InProcessFleet,
+) -> None:
+    begin(fleet)
+    good(fleet, "web.1")
+    left = good(fleet, "web.2")
+    known = fleet.host(left, HOST)
+    fleet.enroll("p2", channel=PROD)
+    roll_back(fleet)
+    command = ReserveDispatch(
+        rollout_id=left,
+        host_id="p2",
+        target_closure=known.target_closure,
+        wave=0,
+        policy=known.policy,
+        late=True,
+    )
+
+    answer = fleet.control_plane.record(left, reserve_dispatch, command)
+
+    assert isinstance(answer, RolloutNotDispatchable)
+    assert str(answer) == "late hosts of prod do not join prod@web.2"
 
 
 @pytest.mark.req("OP-4")

@@ -4,25 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from msgspec import Struct
 
 from tidegate.domain.channels import rows as channel_rows, stops as channel_stops
-from tidegate.domain.fleet.rows import Host, host_key
+from tidegate.domain.fleet.rows import host_key
 from tidegate.domain.hosts import facts, refusals, rows as host_rows, states as host_states
 from tidegate.domain.rollouts import names, preconditions, rows as rollout_rows, states, tallies
 from tidegate.domain.windows.demands import demand_window
 from tidegate.kernel import model, slices
-
-Reserved = tuple[
-    rollout_rows.RolloutTally | None,
-    host_rows.HostRecord | None,
-    host_rows.HostOrder | None,
-    channel_rows.Quarantined | None,
-    Host | None,
-    channel_stops.ChannelStops | None,
-    channel_stops.ChannelStops | None,
-]
 
 
 class ReserveDispatch(Struct, frozen=True, kw_only=True):
@@ -47,10 +38,13 @@ def rows_of_reservation(command: ReserveDispatch) -> tuple[model.Key, ...]:
         channel_rows.quarantine_key(channel, command.target_closure),
         host_key(command.host_id),
         *channel_stops.stops_keys(channel),
+        *((channel_rows.channel_key(channel),) if command.late else ()),
     )
 
 
-def decide_reservation(rows: Reserved, command: ReserveDispatch, now: datetime) -> Sequence[Struct]:
+def decide_reservation(
+    rows: tuple[Any, ...], command: ReserveDispatch, now: datetime
+) -> Sequence[Struct]:
     """Order the host, or do nothing if it already has the order of this attempt or a later one.
 
     Raises:
@@ -61,13 +55,14 @@ def decide_reservation(rows: Reserved, command: ReserveDispatch, now: datetime) 
         HostBusy: the host has another order.
     """
     tally = preconditions.demand_tally(rows[0], command.rollout_id)
-    _, record, order, quarantined, host, *stops = rows
+    record, order, quarantined, host, *stops = rows[1:7]
     if record is not None and command.attempt <= record.attempt:
         return ()
     late = command.late or (record is not None and (record.late or record.left is not None))
     preconditions.demand_under_way(tally, command.wave, now, late=late)
     preconditions.demand_retried(tally, command.host_id)
     if late:
+        preconditions.demand_late_target(tally, rows[7] if command.late else None)
         preconditions.demand_proved(tally)
     else:
         preconditions.demand_turn(tally, command.wave)

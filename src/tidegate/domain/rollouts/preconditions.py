@@ -8,7 +8,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
-from tidegate.domain.channels import rows as channel_rows
+from tidegate.domain.channels import ladder, rows as channel_rows
 from tidegate.domain.hosts import refusals, rows as host_rows, states as host_states
 from tidegate.domain.rollouts import progress, rows as rollout_rows, states, tallies
 from tidegate.domain.times import describe_time
@@ -130,6 +130,25 @@ def demand_turn(tally: rollout_rows.RolloutTally, wave: int) -> None:
         raise refusals.WaveNotReached(
             f"wave {progress.name_wave(tally, max(reached, 0))} of {tally.rollout_id} is not done; "
             f"the host belongs to wave {progress.name_wave(tally, wave)}",
+            rollout_id=tally.rollout_id,
+            state=tally.state.value,
+        )
+
+
+def demand_late_target(
+    tally: rollout_rows.RolloutTally, channel: channel_rows.Channel | None
+) -> None:
+    """Require that late hosts of the channel may still join this rollout.
+
+    A dispatcher may have chosen it before an operator rolled the channel back from its release.
+    """
+    if channel is None:
+        return
+    targets = ladder.list_late_targets(channel)
+    ids = [item if isinstance(item, str) else item.rollout_id for item in targets]
+    if tally.rollout_id not in ids:
+        raise refusals.RolloutNotDispatchable(
+            f"late hosts of {channel.channel} do not join {tally.rollout_id}",
             rollout_id=tally.rollout_id,
             state=tally.state.value,
         )
