@@ -36,7 +36,9 @@ from tidegate.domain.notifications.slices import (
 from tidegate.domain.notifications.states import Severity, TargetKind
 from tidegate.domain.notifications.texts import duration_text, sentences_of, title_of
 from tidegate.domain.packages.facts import RevisionProposed
-from tidegate.domain.requests.facts import EmergencyUsed
+from tidegate.domain.requests.facts import EmergencyUnreviewed, EmergencyUsed, RequestReviewed
+from tidegate.domain.requests.rows import ChannelRequest, request_key
+from tidegate.domain.requests.states import RequestState
 from tidegate.domain.rollouts.facts import (
     GateChanged,
     GateOverridden,
@@ -52,6 +54,7 @@ from tidegate.kernel.replay import differences
 T0 = datetime(2026, 4, 24, 20, 0, tzinfo=UTC)
 PURE: dict[str, Any] = {"engines": None, "reason": "pure"}
 ROLLOUT = "prod@web.4"
+HALTS = ("rollout.halted",)
 
 
 class SubscribedFleet(MemoryFleet):
@@ -589,6 +592,67 @@ def test_an_alert_of_pagerduty_is_resolved_under_the_key_that_triggered_it() -> 
     assert triggered["event_action"] == "trigger"
     assert resolved["event_action"] == "resolve"
     assert triggered["dedup_key"] == resolved["dedup_key"] == "tidegate/5bf0c2/prod@web.4"
+
+
+@pytest.mark.parametrize("terms", [{"min_severity": Severity.CRITICAL}, {"events": HALTS}])
+def test_pagerduty_gets_what_resolves_its_alerts(terms: dict[str, Any]) -> None:
+    """Wrong version: a severity of critical filtered what ends an alert, so it never ended."""
+    halted, succeeded, *_ = golden_messages.NOTICES
+
+    pager = subscription(kind=TargetKind.PAGERDUTY, **terms)
+    chat = subscription(kind=TargetKind.SLACK, **terms)
+
+    assert [is_wanted(pager, notice) for notice in (halted, succeeded)] == [True, True]
+    assert [is_wanted(chat, notice) for notice in (halted, succeeded)] == [True, False]
+    elsewhere = structs.replace(succeeded, scopes=("channel:dev",))
+    assert not is_wanted(structs.replace(pager, scopes=("channel:prod",)), elsewhere)
+    opened = structs.replace(succeeded, event="rollout.opened")
+    assert not is_wanted(pager, opened)
+
+
+def test_a_review_resolves_the_alert_of_its_break_glass() -> None:
+    used = EmergencyUsed(
+        request_id="R-1",
+        channel="prod",
+        by="user_bob",
+        at=T0,
+        kind="channel.promote",
+        command={"release_id": "web.4"},
+        reason="it burns",
+        also=("shop",),
+    )
+    unreviewed = EmergencyUnreviewed(request_id="R-1", channel="prod", by="worker", at=T0)
+    reviewed = RequestReviewed(
+        request_id="R-1", channel="prod", by="user_ann", at=T0, accepted=False, reason="a test"
+    )
+    row = ChannelRequest(
+        request_id="R-1",
+        channel="prod",
+        kind=used.kind,
+        command=used.command,
+        by=used.by,
+        reason=used.reason,
+        made_at=T0,
+        state=RequestState.REVIEWED,
+        also=used.also,
+    )
+    rows = {request_key("R-1"): row}
+
+    found = notices_of([followed(fact) for fact in (used, unreviewed, reviewed)], rows)
+    here = InstallationRef("example.com", "", "5bf0c2")
+    sent = [
+        renderings.render_pagerduty(to_message(notice, "ops", here, lambda id: "Ann"), "key")
+        for notice in found
+    ]
+
+    assert [(item.event, item.scopes) for item in found] == [
+        (event, ("channel:prod", "channel:shop"))
+        for event in ("emergency.used", "emergency.unreviewed", "emergency.reviewed")
+    ]
+    assert [item and item["event_action"] for item in sent] == ["trigger", "trigger", "resolve"]
+    assert {item and item["dedup_key"] for item in sent} == {"tidegate/5bf0c2/R-1"}
+    assert title_of(found[2]) == "✔ prod: promote web.4, done with break-glass, was disputed"
+    assert sentences_of(found[2], "Ann") == ("By Ann: a test.",)
 
 
 def test_an_erased_person_is_a_former_user() -> None:

@@ -67,6 +67,9 @@ EVENTS: Final[Mapping[str, CataloguedEvent]] = MappingProxyType(
         "emergency.unreviewed": CataloguedEvent(
             CRITICAL, "what was done with break-glass was not reviewed for 72 hours; once"
         ),
+        "emergency.reviewed": CataloguedEvent(
+            INFO, "another person accepted or disputed what was done with break-glass"
+        ),
         "request.made": CataloguedEvent(
             WARNING, "an operator asks for what needs a second person on a protected channel"
         ),
@@ -100,6 +103,15 @@ EVENTS: Final[Mapping[str, CataloguedEvent]] = MappingProxyType(
         "target.disabled": CataloguedEvent(
             CRITICAL, "the receiver of another subscription answered 410"
         ),
+    }
+)
+
+# What ends an alert of a system for alerts, such as PagerDuty.
+RESOLVING: Final = frozenset(
+    {
+        *("rollout.resumed", "rollout.succeeded", "rollout.rolled_back", "rollout.aborted"),
+        *("rollout.replaced", "rollout.empty", "release.quarantine_lifted", "hosts.heard"),
+        "emergency.reviewed",
     }
 )
 

@@ -329,7 +329,13 @@ def _went_past(followed: Followed, fact: requests.EmergencyUsed, rows: Rows) -> 
     )
 
 
-def _request_rule(event: str, *, is_by_person: bool = True) -> _Rule:
+def _describe_verdict(fact: requests.RequestReviewed) -> str:
+    return "accepted" if fact.accepted else "disputed"
+
+
+def _request_rule(
+    event: str, *, is_by_person: bool = True, state: Callable[[Any], str] = lambda fact: ""
+) -> _Rule:
     """The rule for a fact about a request. The request's row says what it is for."""
 
     def notice(followed: Followed, fact: Any, rows: Rows) -> notices.Notice:
@@ -343,6 +349,7 @@ def _request_rule(event: str, *, is_by_person: bool = True) -> _Rule:
             channel=fact.channel,
             subject=fact.request_id,
             asks=asks,
+            state=state(fact),
             actor=fact.by if is_by_person else "",
             reason=getattr(fact, "reason", ""),
         )
@@ -400,6 +407,7 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
     channels.ChannelEdited: _Rule(_channel_rule("channel.edited")),
     requests.EmergencyUsed: _Rule(_went_past),
     requests.EmergencyUnreviewed: _request_rule("emergency.unreviewed", is_by_person=False),
+    requests.RequestReviewed: _request_rule("emergency.reviewed", state=_describe_verdict),
     requests.RequestMade: _request_rule("request.made"),
     requests.RequestApproved: _request_rule("request.approved"),
     requests.RequestRejected: _request_rule("request.rejected"),

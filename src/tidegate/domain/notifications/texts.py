@@ -37,9 +37,9 @@ def verbs_of(notice: notices.Notice) -> tuple[str, ...]:
         if notice.severity is states.Severity.INFO:
             return ()
         return (f"tidegate rollout explain {notice.rollout_id}",)
-    if notice.event.startswith("emergency.") and notice.is_about_request:
+    if notice.event in ("emergency.used", "emergency.unreviewed") and notice.is_about_request:
         return (f"tidegate request review {notice.subject} --accept --reason …",)
-    if notice.event.startswith("request."):
+    if notice.is_about_request:
         return (f"tidegate request show {notice.subject}",)
     if notice.event == "outbox.dead":
         return (f"tidegate outbox list {notice.subject}",)
@@ -164,6 +164,9 @@ _TITLES: Final[Mapping[str, Callable[[notices.Notice], str]]] = {
     "emergency.used": _emergency,
     "emergency.unreviewed": lambda notice: _of(
         notice, "!", f"{_asks(notice)}, done with break-glass, was not reviewed for 72 hours"
+    ),
+    "emergency.reviewed": lambda notice: _of(
+        notice, "✔", f"{_asks(notice)}, done with break-glass, was {notice.state or 'reviewed'}"
     ),
     "request.approved": _about_request("✔", "was approved"),
     "request.rejected": _about_request("✘", "was rejected"),
