@@ -45,8 +45,11 @@ from tidegate.domain.rollouts.facts import (
     HostCounts,
     RolloutConcluded,
     RolloutOpened,
+    WaveAdvanced,
+    WaveSkipped,
 )
 from tidegate.domain.rollouts.states import Cause, Clearance, Outcome, OverridableGate
+from tidegate.domain.rollouts.wave_slices import SkipWave, skip_wave
 from tidegate.kernel.leases import Leases
 from tidegate.kernel.model import NO_META, Event, Key
 from tidegate.kernel.replay import differences
@@ -210,6 +213,45 @@ def test_an_override_is_reported_as_an_emergency_and_as_a_resume() -> None:
     assert resumed.key != emergency.key
     assert title_of(emergency) == f"! prod: web.4 passes the gate {OverridableGate.EDGES}"
     assert "By Bob: hotfix." in sentences_of(emergency, "Bob")
+
+
+def test_bypassing_a_wave_is_one_emergency() -> None:
+    """Wrong version: only overrides of a gate were reported."""
+    by = {"rollout_id": ROLLOUT, "operator": "user_bob", "reason": "hotfix"}
+    skipped = WaveSkipped(**by, at=T0, wave=0)
+    later = T0 + timedelta(seconds=1)
+    all_at_once = [
+        WaveAdvanced(**by, at=later, from_wave=wave, to_wave=wave + 1, forced=True)
+        for wave in range(2)
+    ]
+    by_itself = WaveAdvanced(rollout_id=ROLLOUT, at=T0, from_wave=0, to_wave=1)
+
+    found = notices_of(
+        [
+            followed(skipped, 7),
+            followed(by_itself, 8),
+            *(followed(fact, 9 + number, later) for number, fact in enumerate(all_at_once)),
+        ],
+        {},
+    )
+
+    assert [(item.event, item.gate, item.position) for item in found] == [
+        ("emergency.used", "wave-promotion", 7),
+        ("emergency.used", "wave-promotion", 9),
+    ]
+    assert title_of(found[0]) == "! prod: web.4 passes the gate wave-promotion"
+    assert "By Bob: hotfix." in sentences_of(found[0], "Bob")
+
+
+def test_a_skipped_wave_reaches_the_subscribers() -> None:
+    fleet = SubscribedFleet()
+    rollout = fleet.promote("web.1", 1, 2)
+    command = SkipWave(rollout_id=rollout, wave="1", operator="user_bob", reason="hotfix")
+
+    fleet.execute(skip_wave, command)
+
+    assert "emergency.used" in fleet.reported_events()
+    assert fleet.notices()[-1].reason == "hotfix"
 
 
 def test_a_rollback_at_once_that_bypasses_the_approval_is_one_emergency() -> None:

@@ -61,7 +61,7 @@ EVENTS: Final[Mapping[str, CataloguedEvent]] = MappingProxyType(
         "revision.published": CataloguedEvent(INFO, "a revision was published"),
         "emergency.used": CataloguedEvent(
             CRITICAL,
-            "an operator overrode a gate, rolled a channel back at once, or bypassed the "
+            "an operator overrode a gate or a wave, rolled a channel back at once, or bypassed the "
             "approval of a protected channel",
         ),
         "emergency.unreviewed": CataloguedEvent(

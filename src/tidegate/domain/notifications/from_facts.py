@@ -241,6 +241,26 @@ def _overridden(followed: Followed, fact: rollouts.GateOverridden, rows: Rows) -
     )
 
 
+def _no_notice(followed: Followed, fact: Struct, rows: Rows) -> None:
+    """The rule for a fact that only makes a second notice."""
+
+
+def _passed_wave(
+    followed: Followed, fact: rollouts.WaveSkipped | rollouts.WaveAdvanced, rows: Rows
+) -> notices.Notice | None:
+    if isinstance(fact, rollouts.WaveAdvanced) and not fact.forced:
+        return None
+    return _rollout(
+        followed,
+        "emergency.used",
+        fact.rollout_id,
+        rows,
+        gate="wave-promotion",
+        actor=fact.operator,
+        reason=fact.reason,
+    )
+
+
 # ── releases ──────────────────────────────────────────────────────────────────────────────────────
 
 Shown = facts.RollbackComplete | facts.RollbackFailed | facts.DeadlineExpired
@@ -398,6 +418,8 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
     rollouts.RolloutResumed: _Rule(_resumed, _tally),
     rollouts.WaveContinued: _Rule(_resumed, _tally),
     rollouts.GateOverridden: _Rule(_resumed, _tally),
+    rollouts.WaveSkipped: _Rule(_no_notice, _tally),
+    rollouts.WaveAdvanced: _Rule(_no_notice, _tally),
     facts.RollbackComplete: _Rule(_quarantine_notice, _rows_of_shown),
     facts.RollbackFailed: _Rule(_quarantine_notice, _rows_of_shown),
     facts.DeadlineExpired: _Rule(_quarantine_notice, _rows_of_shown),
@@ -425,6 +447,8 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
 _ALSO: Final[Mapping[type[Struct], Callable[[Followed, Any, Rows], notices.Notice | None]]] = {
     rollouts.RolloutOpened: _opened_now,
     rollouts.GateOverridden: _overridden,
+    rollouts.WaveSkipped: _passed_wave,
+    rollouts.WaveAdvanced: _passed_wave,
 }
 READS: Final = frozenset(fact_type.__name__ for fact_type in _RULES)  # by the name in the log
 
@@ -453,7 +477,8 @@ def notices_of(page: Sequence[Followed], rows: Rows) -> list[notices.Notice]:
     One cause makes one notice. If one commit both stops and halts a rollout, only the halt is
     reported: it comes after the transition there, while a halt of an earlier commit comes before
     it. If a commit bypasses an approval, the notice about that says what was done, so there is no
-    second emergency notice about the rollback or the override itself.
+    second emergency notice about the rollback or the override itself. A commit that starts several
+    waves is one emergency.
     """
     halts = {
         (item.fact.rollout_id, item.fact.at): item.position
@@ -466,7 +491,8 @@ def notices_of(page: Sequence[Followed], rows: Rows) -> list[notices.Notice]:
         if isinstance(item.fact, requests.EmergencyUsed)
         for channel in (item.fact.channel, *item.fact.also)
     }
-    found = []
+    found: list[notices.Notice] = []
+    seconds: set[tuple[str, str, datetime]] = set()
     for item in page:
         fact = item.fact
         if isinstance(fact, rollouts.RolloutTransitioned):
@@ -478,6 +504,10 @@ def notices_of(page: Sequence[Followed], rows: Rows) -> list[notices.Notice]:
             found.append(notice)
         also = _ALSO.get(type(fact))
         second = None if also is None else also(item, fact, rows)
-        if second is not None and (second.channel, item.at) not in bypassed:
+        if second is None or (second.channel, item.at) in bypassed:
+            continue
+        cause = (second.rollout_id, second.gate, item.at)
+        if cause not in seconds:
+            seconds.add(cause)
             found.append(structs.replace(second, ordinal=1))
     return found
