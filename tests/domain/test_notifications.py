@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec import Struct, structs
@@ -12,8 +12,10 @@ from msgspec import Struct, structs
 from tests.domain import golden_messages
 from tests.domain.memory_fleet import CHANNEL, MemoryFleet
 from tests.quick import more
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.leaders import Leader
 from tidegate.control.notifications.notifier import Notifier, whole_commits
+from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.channels.facts import ChannelHeld, FreezeEnded, FreezeStarted
 from tidegate.domain.fleet.facts import HostHeard, HostSilent
 from tidegate.domain.fleet.rows import ChannelScope, Fleet, Host, fleet_key, host_key
@@ -53,6 +55,7 @@ from tidegate.domain.rollouts.wave_slices import SkipWave, skip_wave
 from tidegate.kernel.leases import Leases
 from tidegate.kernel.model import NO_META, Event, Key
 from tidegate.kernel.replay import differences
+from tidegate.simulate.control_plane import MemoryBlobs
 
 T0 = datetime(2026, 4, 24, 20, 0, tzinfo=UTC)
 PURE: dict[str, Any] = {"engines": None, "reason": "pure"}
@@ -76,7 +79,8 @@ class SubscribedFleet(MemoryFleet):
         )
         self.execute(create_subscription, command)
         leader = Leader(Leases(self.store), LEADER, self.clock, monotonic=lambda: 0.0)
-        self.notifier = Notifier(self.sample.control, leader)
+        blobs = cast(Blobs, MemoryBlobs())
+        self.notifier = Notifier(self.sample.control, leader, FleetReader(self.store, blobs))
 
     def reported_events(self) -> list[str]:
         """Return the events of all notices so far, after the notifier has read the log."""
@@ -397,9 +401,9 @@ class Followed:
             found.append(FollowedFact(self.position, at, "", fact))
         self.state = bursts.advance(self.state, found, self.rows)
 
-    def due(self, seconds: float) -> list[Notice]:
+    def due(self, seconds: float, stuck: Mapping[str, str] | None = None) -> list[Notice]:
         now = T0 + timedelta(seconds=seconds)
-        self.state, notices = bursts.tell(self.state, now, self.position)
+        self.state, notices = bursts.tell(self.state, now, self.position, stuck)
         return list(notices)
 
     def events(self, seconds: float) -> list[str]:
@@ -500,6 +504,22 @@ def test_any_other_wait_is_reported_after_half_an_hour() -> None:
 
     assert found.events(1_799) == []
     assert [notice.gate for notice in found.due(1_800)] == ["freeze"]
+
+
+def test_a_gate_that_needs_a_person_for_less_than_a_minute_is_not_reported() -> None:
+    key = f"{ROLLOUT} wave-promotion"
+    found = Followed()
+    found.say(gate("wave-promotion"))
+
+    assert found.due(0, {key: "wave rest waits"}) == []
+    assert found.due(30, {}) == []
+    assert found.due(40, {key: "wave last waits"}) == []
+    assert found.due(99, None) == []  # it was not looked at again
+    (notice,) = found.due(100, {key: "wave last waits"})
+    assert (notice.gate, notice.reason) == ("wave-promotion", "wave last waits")
+    assert found.due(200, {}) == []
+    assert found.due(300, {key: "wave last waits"}) == []
+    assert found.due(400, {key: "wave last waits"}) == []
 
 
 def test_a_wait_that_ended_is_not_reported() -> None:

@@ -8,16 +8,20 @@ queued twice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
 from tidegate.control import leaders, runtime
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.notifications import stuck_rollouts
 from tidegate.domain.notifications import bursts, from_facts, matching, rows, slices
 from tidegate.domain.notifications.notices import Notice
 from tidegate.kernel import codec, model, store
 
 PAGE = 1_000
 STORED_EVERY: Final = 5_000  # positions; at most so many are read again after a restart
+LOOK_EVERY: Final = timedelta(seconds=15)  # for gates that need a person
 READS: Final = from_facts.READS | bursts.READS
 ACTOR: Final = model.Meta(actor="notifier")
 
@@ -29,9 +33,13 @@ Subscribers = Sequence[
 class Notifier:
     """Turns facts into notices while this process is the leader."""
 
-    def __init__(self, control: runtime.Control, leader: leaders.Leader) -> None:
+    def __init__(
+        self, control: runtime.Control, leader: leaders.Leader, reader: FleetReader
+    ) -> None:
         self._control = control
         self._leader = leader
+        self._reader = reader
+        self._looked_at: datetime | None = None  # when stuck rollouts were looked for
         self._term = ""  # the term in which the position was read
         self._position: model.Position = 0
         self._stored: model.Position = 0
@@ -58,7 +66,8 @@ class Notifier:
         gathered = bursts.advance(self._bursts, followed, known)
         position = page[-1].position if page else self._position
         if is_last:  # deadlines are checked when all facts have been read
-            gathered, due = bursts.tell(gathered, self._control.clock(), position)
+            now = self._control.clock()
+            gathered, due = bursts.tell(gathered, now, position, self._find_stuck(gathered, now))
             notices += due
         self._queue(notices, subscribers)
         self._bursts = gathered  # only now: what was not queued is queued in the next round
@@ -66,6 +75,13 @@ class Notifier:
         if notices or position - self._stored >= STORED_EVERY:
             self._store_position()
         return self._replay(subscribers) or not is_last
+
+    def _find_stuck(self, gathered: bursts.BurstState, now: datetime) -> dict[str, str] | None:
+        """Return why gates need a person now; None: this was looked at a moment ago."""
+        if self._looked_at is not None and now < self._looked_at + LOOK_EVERY:
+            return None
+        self._looked_at = now
+        return stuck_rollouts.find_stuck(self._reader, gathered.gates, now)
 
     # ── replays ──
 

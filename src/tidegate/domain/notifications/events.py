@@ -44,7 +44,7 @@ EVENTS: Final[Mapping[str, CataloguedEvent]] = MappingProxyType(
         "rollout.replaced": CataloguedEvent(INFO, "another rollout replaced one"),
         "rollout.empty": CataloguedEvent(WARNING, "a rollout ended, and no host ran it"),
         "rollout.waiting": CataloguedEvent(
-            WARNING, "a rollout waits for a person, or for 30 minutes; once per gate"
+            WARNING, "a rollout waits for a person, or for 30 minutes; once per gate and wave"
         ),
         "rollout.resumed": CataloguedEvent(INFO, "an operator lets a rollout continue"),
         "rollout.degraded": CataloguedEvent(

@@ -1,0 +1,48 @@
+"""Find the gates that stay shut until a person does something, for people to be notified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from itertools import groupby
+
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.domain.gates import attention
+from tidegate.domain.gates.edges import WaitingRelease, judge_edge
+from tidegate.domain.rollouts import rows as rollout_rows
+
+EDGES, WAVES = "channel-edges", "wave-promotion"
+
+
+def find_stuck(reader: FleetReader, keys: Iterable[str], now: datetime) -> dict[str, str]:
+    """Return why these gates need a person now, by key: the rollout, a space, and the gate. Gates
+    that open by themselves are left out.
+    """
+    wanted = sorted(key for key in keys if key.partition(" ")[2] in (EDGES, WAVES))
+    found: dict[str, str] = {}
+    for rollout_id, of_rollout in groupby(wanted, lambda key: key.partition(" ")[0]):
+        seen = reader.row(rollout_rows.tally_key(rollout_id), rollout_rows.RolloutTally)
+        if seen is None or seen.row.outcome is not None:
+            continue
+        for key in of_rollout:
+            reason = _describe(reader, key.partition(" ")[2], seen.row, now)
+            if reason:
+                found[key] = reason
+    return found
+
+
+def _describe(
+    reader: FleetReader, gate: str, tally: rollout_rows.RolloutTally, now: datetime
+) -> str:
+    if gate == WAVES:
+        return attention.describe_stuck_wave(tally)
+    edges = [
+        (edge, reader.preceding(edge, tally.target_ref, tally.target_closure))
+        for edge in tally.edges
+    ]
+    if not attention.needs_person(gate, tally, edges):
+        return ""
+    waits = WaitingRelease(tally.channel, tally.target_ref)
+    verdicts = (judge_edge(edge, waits, seen, now) for edge, seen in edges)
+    shut = sorted((item for item in verdicts if not item.passed), key=lambda item: not item.concern)
+    return shut[0].reason if shut else ""
