@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 
@@ -17,8 +17,18 @@ from tidegate.control.leaders import Leader
 from tidegate.control.notifications.notifier import Notifier, whole_commits
 from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.channels.facts import ChannelHeld, FreezeEnded, FreezeStarted
+from tidegate.domain.channels.slices import HoldChannel, hold_channel
+from tidegate.domain.composition import SCHEMA
 from tidegate.domain.fleet.facts import HostHeard, HostSilent
 from tidegate.domain.fleet.rows import ChannelScope, Fleet, Host, fleet_key, host_key
+from tidegate.domain.fleet.slices import (
+    EnrollHost,
+    NoteHeard,
+    NoteSilence,
+    enroll_host,
+    note_heard,
+    note_silence,
+)
 from tidegate.domain.hosts.facts import HostRegressed, HostStateChanged
 from tidegate.domain.hosts.states import HostState, OnFailure
 from tidegate.domain.notifications import bursts, renderings
@@ -33,7 +43,9 @@ from tidegate.domain.notifications.rows import Subscription
 from tidegate.domain.notifications.slices import (
     LEADER,
     CreateSubscription,
+    DeleteSubscription,
     create_subscription,
+    delete_subscription,
 )
 from tidegate.domain.notifications.states import Severity, TargetKind
 from tidegate.domain.notifications.texts import duration_text, sentences_of, title_of
@@ -50,11 +62,14 @@ from tidegate.domain.rollouts.facts import (
     WaveAdvanced,
     WaveSkipped,
 )
+from tidegate.domain.rollouts.slices import ChangeGates, GateFinding, change_gates
 from tidegate.domain.rollouts.states import Cause, Clearance, Outcome, OverridableGate
 from tidegate.domain.rollouts.wave_slices import SkipWave, skip_wave
+from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.leases import Leases
-from tidegate.kernel.model import NO_META, Event, Key
+from tidegate.kernel.model import NO_META, Event, EventPage, Key
 from tidegate.kernel.replay import differences
+from tidegate.kernel.store import Store
 from tidegate.simulate.control_plane import MemoryBlobs
 
 T0 = datetime(2026, 4, 24, 20, 0, tzinfo=UTC)
@@ -63,13 +78,38 @@ ROLLOUT = "prod@web.4"
 HALTS = ("rollout.halted",)
 
 
+class InterruptedStore(MemoryStore):
+    """A store in which others commit just before the log, or its end, is read."""
+
+    interrupt: Callable[[], object] | None = None
+
+    def _interrupt(self) -> None:
+        interrupt, self.interrupt = self.interrupt, None
+        if interrupt is not None:
+            interrupt()
+
+    def feed(self, *, after: int, limit: int) -> EventPage:
+        self._interrupt()
+        return super().feed(after=after, limit=limit)
+
+    def head(self) -> int:
+        self._interrupt()
+        return super().head()
+
+
 class SubscribedFleet(MemoryFleet):
     """A fleet with one subscription to everything, and a notifier."""
 
-    def __init__(self, **policy: Any) -> None:
-        super().__init__(**policy)
+    def __init__(self, *, store: Store | None = None, **policy: Any) -> None:
+        super().__init__(store=store, **policy)
+        self.subscribe("ops")
+        leader = Leader(Leases(self.store), LEADER, self.clock, monotonic=lambda: 0.0)
+        blobs = cast(Blobs, MemoryBlobs())
+        self.notifier = Notifier(self.sample.control, leader, FleetReader(self.store, blobs))
+
+    def subscribe(self, name: str) -> None:
         command = CreateSubscription(
-            name="ops",
+            name=name,
             operator="user_1",
             kind=TargetKind.WEBHOOK,
             events=(),
@@ -78,9 +118,17 @@ class SubscribedFleet(MemoryFleet):
             address_id="a",
         )
         self.execute(create_subscription, command)
-        leader = Leader(Leases(self.store), LEADER, self.clock, monotonic=lambda: 0.0)
-        blobs = cast(Blobs, MemoryBlobs())
-        self.notifier = Notifier(self.sample.control, leader, FleetReader(self.store, blobs))
+
+    def unsubscribe(self, name: str) -> None:
+        self.execute(delete_subscription, DeleteSubscription(name=name, operator="user_1"))
+
+    def hold(self) -> None:
+        self.execute(hold_channel, HoldChannel(channel=CHANNEL, operator="user_1", reason="x"))
+
+    def reported_to(self, name: str) -> list[str]:
+        self.reported_events()
+        queued = self.events(NoticeQueued)
+        return [fact.notice.event for fact in queued if fact.subscription == name]
 
     def reported_events(self) -> list[str]:
         """Return the events of all notices so far, after the notifier has read the log."""
@@ -91,6 +139,59 @@ class SubscribedFleet(MemoryFleet):
     def notices(self) -> list[Notice]:
         self.reported_events()
         return [fact.notice for fact in self.events(NoticeQueued)]
+
+
+@pytest.mark.parametrize("others", [("ops",), ()])
+def test_a_subscription_gets_what_happens_right_after_its_creation(others: tuple[str, ...]) -> None:
+    """Wrong version: the notifier listed the subscriptions before it read the log. What happened
+    in between reached only those that it had listed."""
+    store = InterruptedStore(SCHEMA)
+    fleet = SubscribedFleet(store=store)
+    if not others:
+        fleet.unsubscribe("ops")
+    fleet.reported_events()
+
+    def subscribe_and_hold() -> None:
+        fleet.subscribe("new")
+        fleet.hold()
+
+    store.interrupt = subscribe_and_hold
+
+    assert fleet.reported_to("new") == ["channel.held"]
+
+
+def test_a_new_subscription_gets_what_is_due_although_nothing_happened_since() -> None:
+    fleet = SubscribedFleet()
+    rollout = fleet.promote("web.1", 1)
+    findings = (GateFinding("freeze", blocked=True, reason="holidays"),)
+    fleet.execute(change_gates, ChangeGates(rollout_id=rollout, findings=findings))
+    fleet.reported_events()
+    fleet.unsubscribe("ops")
+    fleet.subscribe("new")
+
+    fleet.clock.advance(timedelta(hours=1))
+
+    assert fleet.reported_to("new") == ["rollout.waiting"]
+
+
+def test_hosts_that_reported_while_there_was_no_subscription_are_not_silent() -> None:
+    fleet = SubscribedFleet()
+    key = "ab" * 32
+    enroll = EnrollHost(host_id="h-1", public_key=key, labels={"channel": CHANNEL}, operator="u")
+    fleet.execute(enroll_host, enroll)
+    fleet.execute(note_silence, NoteSilence(host_id="h-1", last_seen_at=fleet.clock()))
+    assert fleet.reported_events() == []
+    fleet.unsubscribe("ops")
+    fleet.reported_events()
+    fleet.execute(note_heard, NoteHeard(host_id="h-1"))
+    fleet.reported_events()
+
+    fleet.subscribe("new")
+    for _ in range(7):  # in small steps, so that the notifier keeps its lease
+        fleet.clock.advance(timedelta(seconds=10))
+        fleet.reported_events()
+
+    assert fleet.reported_to("new") == []
 
 
 # ── rollouts ──────────────────────────────────────────────────────────────────────────────────────

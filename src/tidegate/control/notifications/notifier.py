@@ -50,13 +50,15 @@ class Notifier:
         """Queue notices of new facts; return whether there is more to read at once."""
         if not self._leader.lead():
             return False
+        head = self._control.store.head()
         subscribers = self._subscribers()
         if self._leader.token != self._term:
-            self._begin(subscribers)
-        if not subscribers:
-            self._position = self._control.store.head()
+            self._begin(subscribers, head)
+        if not subscribers:  # what happens until there is one is not followed
+            self._position, self._bursts = head, bursts.BurstState()
             return False
         page = self._control.store.feed(after=self._position, limit=PAGE).events
+        subscribers = self._subscribers()  # again: one may have been created before the last event
         is_last = len(page) < PAGE
         if not is_last:
             page = whole_commits(page)
@@ -117,7 +119,7 @@ class Notifier:
         command = slices.FinishReplay(term=self._leader.token, name=name)
         self._control.execute(slices.finish_replay, command, meta=ACTOR)
 
-    def _begin(self, subscribers: Subscribers) -> None:
+    def _begin(self, subscribers: Subscribers, head: model.Position) -> None:
         """Read where the last leader stopped. The first leader begins at the first subscription."""
         (record,) = self._control.store.get(rows.position_key())
         if record is not None:
@@ -126,7 +128,7 @@ class Notifier:
         elif subscribers:
             self._position = min(born for _, born in subscribers)
         else:
-            self._position = self._control.store.head()
+            self._position = head
         self._stored = self._position
         self._replays = {}
         self._term = self._leader.token
@@ -173,7 +175,8 @@ class Notifier:
             slices.AddressedNotice(subscription.name, notice)
             for notice in notices
             for subscription, born in subscribers
-            if notice.position > born and matching.is_wanted(subscription, notice)
+            # The creation makes no notice, but one that is due to time may have its position.
+            if notice.position >= born and matching.is_wanted(subscription, notice)
         )
         self._land(items)
 
