@@ -16,7 +16,7 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.leaders import Leader
 from tidegate.control.notifications.notifier import Notifier, whole_commits
 from tidegate.control.storage.blobs import Blobs
-from tidegate.domain.channels.facts import ChannelHeld, FreezeEnded, FreezeStarted
+from tidegate.domain.channels.facts import ChannelDeleted, ChannelHeld, FreezeEnded, FreezeStarted
 from tidegate.domain.channels.slices import HoldChannel, hold_channel
 from tidegate.domain.composition import SCHEMA
 from tidegate.domain.fleet.facts import HostHeard, HostSilent
@@ -562,6 +562,33 @@ def test_more_silent_hosts_are_reported_after_a_quarter_of_an_hour_and_only_if_m
     found.say(*map(silent, hosts[120:200]))
     assert found.events(3_602) == []
     assert found.events(3_601 + 900) == ["hosts.silent"]
+
+
+def test_a_second_burst_is_reported_although_one_host_of_the_first_stays_silent() -> None:
+    """Wrong version: growth was counted from the most hosts that were ever silent at once."""
+    hosts = [f"h-{number}" for number in range(200)]
+    found = Followed(rows_of(hosts, "prod"))
+    found.say(*map(silent, hosts[:100]))
+    assert found.events(60) == ["hosts.silent"]
+    found.say(*(HostHeard(host_id=host_id, at=T0) for host_id in hosts[1:100]))
+    assert found.events(3_600) == []
+
+    found.say(*map(silent, hosts[1:80]))
+
+    (notice,) = found.due(7_200)
+    assert notice.event == "hosts.silent"
+    assert notice.hosts is not None
+    assert notice.hosts.count == 80
+
+
+def test_a_deleted_channel_has_no_lost_hosts() -> None:
+    found = Followed(rows_of(["h-1"], "prod"))
+    found.say(silent("h-1"))
+    assert found.events(60) == ["hosts.silent"]
+
+    found.say(ChannelDeleted(channel="prod", operator="user_ann", at=T0, reason="unused"))
+
+    assert found.events(2 * 86_400) == []
 
 
 def test_hosts_that_are_silent_for_a_day_are_lost_once_a_day() -> None:

@@ -23,6 +23,7 @@ from typing import Any, Final
 from msgspec import Struct, structs
 
 from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.channels import facts as channel_facts
 from tidegate.domain.fleet import facts as fleet_facts, rows as fleet_rows, selectors
 from tidegate.domain.hosts import facts as host_facts, states
 from tidegate.domain.notifications import (
@@ -78,7 +79,7 @@ class SilentHosts(Struct, frozen=True, omit_defaults=True):
     since: datetime
     named: dict[str, datetime] = {}  # with the time of the last heartbeat of each
     others: int = 0
-    told: int = 0  # how many the last notice reported
+    told: int = 0  # how many the last notice reported, or fewer if some reported again
     told_at: datetime | None = None
     lost_at: datetime | None = None  # when the last notice about lost hosts was made
 
@@ -243,6 +244,15 @@ def _remove_silent(
             draft.silent[channel] = structs.replace(found, others=found.others - 1)
 
 
+def _forget_channel(
+    draft: _Draft,
+    followed: from_facts.FollowedFact,
+    fact: channel_facts.ChannelDeleted,
+    rows: from_facts.Rows,
+) -> None:
+    draft.silent.pop(fact.channel, None)
+
+
 def _channels_of(host_id: str, rows: from_facts.Rows) -> list[str]:
     host, fleet = rows.get(fleet_rows.host_key(host_id)), rows.get(fleet_rows.fleet_key())
     if not isinstance(host, fleet_rows.Host) or not isinstance(fleet, fleet_rows.Fleet):
@@ -279,6 +289,7 @@ _ADDS: Final[
     fleet_facts.HostHeard: _remove_silent,
     fleet_facts.HostRetired: _remove_silent,
     fleet_facts.HostRevoked: _remove_silent,
+    channel_facts.ChannelDeleted: _forget_channel,
     IntentDied: _pile(
         "outbox.dead", lambda fact: fact.scope, lambda fact: (channel_scope(fact.scope),)
     ),
@@ -399,6 +410,7 @@ def _report_silent(draft: _Draft, now: datetime, found: list[dict[str, Any]]) ->
             if item.told_at is not None:
                 found.append({"event": "hosts.heard", **about})
             continue
+        item = structs.replace(item, told=min(item.told, item.count))  # growth from here counts
         if _is_silence_due(item, now):
             item = structs.replace(item, told=item.count, told_at=now)
             hosts = notification_notices.NoticeHosts(
