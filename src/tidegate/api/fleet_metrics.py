@@ -22,6 +22,7 @@ from tidegate.control.queries.reads import Reads
 from tidegate.domain.channels.rows import QUARANTINE
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.packages import rows as package_rows, states as package_states
+from tidegate.domain.requests import rows as request_rows, states as request_states
 from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
 
 CHANNELS_MAX: Final = 400
@@ -97,20 +98,35 @@ class FleetMetrics(Collector):
             of=(str(package_states.Lifecycle.PROPOSED),),
             limit=APPROVALS_MAX,
         )
-        since = [item.row.proposed_at for item in proposed if item.row.proposed_at is not None]
-        oldest = (self._clock() - min(since)).total_seconds() if since else 0.0
+        now = self._clock()
+        since = {
+            "revision": [item.row.proposed_at for item in proposed if item.row.proposed_at],
+            "request": self._since(request_states.RequestState.WAITING, now),
+            "review": self._since(request_states.RequestState.TO_REVIEW, now),
+        }
         yield _gauge(
             "tidegate_approvals_waiting",
-            "What waits for an approval, by kind",
+            "What waits for an approval or a review, by kind: revision, request, review",
             ("kind",),
-            {("revision",): len(proposed)},
+            {(kind,): len(times) for kind, times in since.items()},
         )
         yield _gauge(
             "tidegate_approvals_oldest_seconds",
-            "For how long the oldest has waited for an approval, by kind",
+            "For how long the oldest has waited for an approval or a review, by kind",
             ("kind",),
-            {("revision",): max(0.0, oldest)},
+            {
+                (kind,): max(0.0, (now - min(times, default=now)).total_seconds())
+                for kind, times in since.items()
+            },
         )
+
+    def _since(self, state: request_states.RequestState, now: datetime) -> list[datetime]:
+        """Return since when the requests of a state wait."""
+        found = self._reads.newest(
+            request_rows.REQUESTS, "by_state", of=(str(state),), limit=APPROVALS_MAX
+        )
+        rows: list[request_rows.ChannelRequest] = [item.row for item in found]
+        return [row.made_at for row in rows if row.expires_at is None or now < row.expires_at]
 
 
 class RolloutGauges:
