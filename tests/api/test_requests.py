@@ -163,6 +163,30 @@ def test_a_request_approved_during_a_hold_runs_later(fleet: ServedFleet) -> None
     assert pin_of(fleet) == "web.1"
 
 
+def test_another_person_confirms_that_the_approved_plan_grew(fleet: ServedFleet) -> None:
+    """Wrong version: the asker confirmed it while the approved request waited."""
+    ann = approver(fleet)
+    protect(fleet)
+    request = ask(fleet)
+    run = f"/v1/requests/{request['request_id']}/run"
+    fleet.operator.post(f"{HERE}/hold", json={"reason": "audit"})
+    assert approve(ann, request).json()["state"] == "approved"
+    fleet.operator.post(f"{HERE}/unhold", json={"reason": "over"})
+    fleet.enroll("web-03", app="web")
+
+    moved = fleet.manager.post(run)
+    own = fleet.manager.post(run, json={"hosts": 3})
+    before = pin_of(fleet)
+    confirmed = ann.post(run, json={"hosts": 3})
+
+    command = f"tidegate request run {request['request_id']} --hosts 3"
+    assert {answer.json()["code"] for answer in (moved, own)} == {"request_hosts_moved"}
+    assert moved.json()["detail"].endswith(f"Another person must confirm that: {command}")
+    assert before is None
+    assert (confirmed.status_code, confirmed.json()["state"]) == (200, "executed")
+    assert pin_of(fleet) == "web.1"
+
+
 def test_changing_the_policy_takes_two_people(fleet: ServedFleet) -> None:
     ann = approver(fleet)
     protect(fleet)
