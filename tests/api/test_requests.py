@@ -102,6 +102,34 @@ def test_counts_each_person_once(fleet: ServedFleet) -> None:
     assert pin_of(fleet) is None
 
 
+@pytest.mark.parametrize("approvals", [1, 2])
+def test_an_approval_ends_with_the_permission_to_approve(
+    fleet: ServedFleet, approvals: int
+) -> None:
+    """Wrong version: the approval of an account that was disabled as stolen still counted."""
+    ann, bob = approver(fleet), approver(fleet)
+    protect(fleet, approvals=approvals)
+    request = ask(fleet)
+    fleet.operator.post(f"{HERE}/hold", json={"reason": "audit"})
+    assert approve(ann, request).status_code == 200
+    fleet.operator.post(f"{HERE}/unhold", json={"reason": "over"})
+    user_id = ann.get("/v1/me").json()["user_id"]
+    admin = fleet.served.as_role(Role.SECURITY_ADMIN)
+    path = f"/v1/users/{user_id}/disable"
+    assert admin.post(path, json={"reason": "stolen"}).status_code == 200
+
+    if approvals == 1:
+        done = fleet.manager.post(f"/v1/requests/{request['request_id']}/run")
+    else:
+        done = approve(bob, request)
+
+    assert (done.status_code, done.json()["code"]) == (422, "request_outdated"), done.text
+    assert "a person who approved it lost that permission" in done.json()["detail"]
+    shown = bob.get(f"/v1/requests/{request['request_id']}").json()
+    assert shown["state"] == "voided"
+    assert pin_of(fleet) is None
+
+
 def test_refuses_an_approval_of_another_digest(fleet: ServedFleet) -> None:
     ann = approver(fleet)
     protect(fleet)

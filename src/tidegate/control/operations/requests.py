@@ -22,7 +22,7 @@ from tidegate.control.operations.rollouts import RolloutOperations
 from tidegate.control.operations.windows import WindowOperations
 from tidegate.control.queries import people, request_changes
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.domain.access import callers, scopes, steps
+from tidegate.domain.access import callers, principals, scopes, steps
 from tidegate.domain.channels import facts as channel_facts, refusals as channel_refusals
 from tidegate.domain.releases.refusals import ReleaseNotPinnable
 from tidegate.domain.requests import (
@@ -154,6 +154,13 @@ def _mend(error: errors.TidegateError, row: rows.ChannelRequest) -> str:
     }
     command = mends.get(error.code, f"channel show {row.channel}")
     return f"{error.detail.rstrip('.')}. Next: tidegate {command}"
+
+
+def _may_approve(principal: principals.Principal, row: rows.ChannelRequest) -> bool:
+    """Whether a person may approve on each channel of the request, at this moment."""
+    verbs = steps.APPROVE_REQUEST.verbs
+    found = map(scopes.channel_scope, row.channels)
+    return all(any(principal.may(verb, scope) for verb in verbs) for scope in found)
 
 
 class RequestOperations:
@@ -388,13 +395,17 @@ class RequestOperations:
             RequestOutdated, RequestImpossible: it is void, which was recorded.
             The errors of the requested command.
         """
+        find = people.principal_of(self._reads)
         asker = callers.Caller(
-            principal=people.principal_of(self._reads)(row.by),
+            principal=find(row.by),
             request_id=caller.request_id,
             carried_by=caller.id,
             alongside=kernel_slices.Alongside(request_slices.carry_request, command),
         )
         try:
+            if not all(_may_approve(find(by), row) for by in row.approvals):
+                what = "a person who approved it lost that permission"
+                raise refusals.RequestOutdated(row.request_id, row.channel, what)
             done = self._runner(row)(asker)
         except refusals.RequestOutdated as outdated:
             self._end(caller, row, outdated)
