@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import httpx2
 import pytest
@@ -22,6 +23,7 @@ from tests.api.protected_fleet import (
     show,
 )
 from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
+from tidegate.control import request_deadlines
 from tidegate.control.worker import make_request_deadlines
 from tidegate.domain.access.roles import Grant, Role
 
@@ -167,6 +169,27 @@ def test_the_worker_voids_a_request_whose_hold_ended(
 
     assert show(fleet, asked)["state"] == "voided"
     assert "the hold ended" in show(fleet, asked)["ended_reason"]
+
+
+def test_the_worker_ends_every_request_however_many_wait(
+    fleet: ServedFleet, cem: httpx2.Client
+) -> None:
+    protect(fleet, request_seconds=300)
+    asked = [
+        ask(fleet.manager.post(f"{HERE}/promote", json={"release_id": "web.1", "reason": why} | x))
+        for why, x in (
+            ("one", {}),
+            ("two", {"display_name": "two"}),
+            ("three", {"display_name": "three"}),
+        )
+    ]
+    fleet.wait(301)
+
+    with patch.object(request_deadlines, "PAGE", 2):
+        make_request_deadlines(fleet.installation).round()
+
+    assert len({request["request_id"] for request in asked}) == 3
+    assert {show(fleet, request)["state"] for request in asked} == {"expired"}
 
 
 def test_a_hold_is_named_in_the_digest(
