@@ -68,7 +68,8 @@ def play_notifier(fleet: InProcessFleet, notifier: Notifier, *, seconds: float =
         fleet.wait(min(10.0, (ends - fleet.clock()).total_seconds()))
     vocabulary = fleet.control_plane.control.folds.vocabulary
     queued = [event for event in fleet.log(before) if event.type == NoticeQueued.__name__]
-    return [vocabulary.value(event).notice for event in queued]
+    facts = [vocabulary.value(event) for event in queued]
+    return [fact.notice for fact in facts if isinstance(fact, NoticeQueued)]
 
 
 def leader_of(fleet: InProcessFleet) -> Leader:
