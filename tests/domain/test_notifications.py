@@ -44,8 +44,10 @@ from tidegate.domain.notifications.slices import (
     LEADER,
     CreateSubscription,
     DeleteSubscription,
+    EditSubscription,
     create_subscription,
     delete_subscription,
+    edit_subscription,
 )
 from tidegate.domain.notifications.states import Severity, TargetKind
 from tidegate.domain.notifications.texts import duration_text, sentences_of, title_of
@@ -192,6 +194,34 @@ def test_hosts_that_reported_while_there_was_no_subscription_are_not_silent() ->
         fleet.reported_events()
 
     assert fleet.reported_to("new") == []
+
+
+@pytest.mark.req("NT-1", **PURE)
+def test_one_person_does_not_silence_a_receiver_unnoticed() -> None:
+    """The other subscriptions to everything are told who edited or deleted one."""
+    fleet = SubscribedFleet()
+    fleet.subscribe("team")
+    terms = {"kind": TargetKind.WEBHOOK, "events": ("rollout.empty",), "address_id": "a"}
+    edit = EditSubscription(
+        name="team",
+        operator="user_eve",
+        min_severity=Severity.CRITICAL,
+        scopes=("channel:dev",),
+        **terms,
+    )
+
+    fleet.execute(edit_subscription, edit)
+    fleet.unsubscribe("team")
+    fleet.execute(hold_channel, HoldChannel(channel=CHANNEL, operator="user_eve", reason="x"))
+
+    assert fleet.reported_to("ops") == ["notify.changed", "notify.changed", "channel.held"]
+    edited, deleted, _ = fleet.notices()
+    assert [title_of(notice) for notice in (edited, deleted)] == [
+        "! the subscription team was edited",
+        "! the subscription team was deleted",
+    ]
+    assert sentences_of(edited, "Eve") == ("By Eve.",)
+    assert not is_wanted(subscription(scopes=("channel:dev",)), edited)
 
 
 # ── rollouts ──────────────────────────────────────────────────────────────────────────────────────

@@ -100,6 +100,9 @@ EVENTS: Final[Mapping[str, CataloguedEvent]] = MappingProxyType(
             CRITICAL,
             "a message to another subscription was given up; then one per 5 minutes, counted",
         ),
+        "notify.changed": CataloguedEvent(
+            WARNING, "a person edited or deleted a subscription; for subscriptions of the scope `*`"
+        ),
         "target.disabled": CataloguedEvent(
             CRITICAL, "the receiver of another subscription answered 410"
         ),

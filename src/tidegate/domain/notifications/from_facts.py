@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.channels import facts as channels, rows as channel_rows
 from tidegate.domain.hosts import facts, probes, rows as host_rows
-from tidegate.domain.notifications import events, notices
+from tidegate.domain.notifications import events, facts as notification_facts, notices
 from tidegate.domain.outbox.redaction import redact
 from tidegate.domain.packages import facts as packages
 from tidegate.domain.requests import facts as requests, rows as request_rows, words
@@ -391,6 +391,21 @@ def _freeze_rule(event: str) -> Callable[[Followed, Any, Rows], notices.Notice]:
     return notice
 
 
+def _changed(
+    followed: Followed,
+    fact: notification_facts.SubscriptionEdited | notification_facts.SubscriptionDeleted,
+    rows: Rows,
+) -> notices.Notice:
+    """Its scopes are not those of the notice: an edit may have left them."""
+    is_deleted = isinstance(fact, notification_facts.SubscriptionDeleted)
+    return notices.Notice(
+        **describe_event(followed, "notify.changed"),
+        subject=fact.subscription,
+        state="deleted" if is_deleted else "edited",
+        actor=fact.operator,
+    )
+
+
 class _Rule(NamedTuple):
     """How facts of one type become a notice."""
 
@@ -437,6 +452,8 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
     requests.RequestExpired: _request_rule("request.expired", is_by_person=False),
     requests.RequestVoided: _request_rule("request.voided", is_by_person=False),
     requests.RequestExecuted: _request_rule("request.executed"),
+    notification_facts.SubscriptionEdited: _Rule(_changed),
+    notification_facts.SubscriptionDeleted: _Rule(_changed),
     channels.FreezeStarted: _Rule(_freeze_rule("freeze.started")),
     channels.FreezeEnded: _Rule(_freeze_rule("freeze.ended")),
     packages.RevisionProposed: _Rule(_of_revision("revision.proposed")),

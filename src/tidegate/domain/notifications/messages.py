@@ -152,6 +152,7 @@ def _actor(user_id: str, name_of: NameOf) -> MessageActor | None:
 _PAGES: Final = {
     "outbox.dead": "/outbox",
     "notify.dead": "/notifications",
+    "notify.changed": "/notifications",
     "target.disabled": "/notifications",
     "freeze.started": "/maintenance",
     "freeze.ended": "/maintenance",

@@ -43,6 +43,8 @@ def verbs_of(notice: notices.Notice) -> tuple[str, ...]:
         return (f"tidegate request show {notice.subject}",)
     if notice.event == "outbox.dead":
         return (f"tidegate outbox list {notice.subject}",)
+    if notice.event == "notify.changed":
+        return ("tidegate notify list",)
     if notice.event in ("notify.dead", "target.disabled"):
         return (f"tidegate notify show {notice.subject}",)
     if notice.event == "revision.proposed":
@@ -191,6 +193,7 @@ _TITLES: Final[Mapping[str, Callable[[notices.Notice], str]]] = {
     "channel.edited": _about_release("✎", "selector or policy changed"),
     "outbox.dead": _about_subject("✘ {subject}: {number} given up", "outbox intent"),
     "notify.dead": _about_subject("✘ {number} to {subject} given up", "message"),
+    "notify.changed": lambda notice: f"! the subscription {notice.subject} was {notice.state}",
     "target.disabled": _about_subject("✘ {subject} is disabled: its receiver is gone"),
     events.TEST_EVENT: lambda notice: "✔ This is a test",
 }
