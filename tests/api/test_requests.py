@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx2
 import pytest
 
 from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
 from tidegate.domain.access.roles import Grant, Role
+from tidegate.domain.requests import request_commands
 
 HERE = f"/v1/channels/{CHANNEL}"
 WHY = {"reason": "it is production"}
@@ -76,6 +78,27 @@ def test_the_last_approval_carries_a_requested_promotion_out(
     (moved,) = fleet.viewer.get(f"/v1/releases/{CHANNEL}/events").json()["items"]
     me = [who.get("/v1/me").json()["user_id"] for who in (ann, bob)]
     assert moved["approvedBy"] == me, "the history says who approved it"
+
+
+def test_two_last_approvals_at_once_carry_the_request_out(fleet: ServedFleet) -> None:
+    """Wrong version: each saw that one more was missing, so neither carried it out."""
+    ann, bob = approver(fleet), approver(fleet)
+    protect(fleet, approvals=2)
+    request = ask(fleet)
+    read = request_commands.rows_of_request
+    others = [lambda: approve(bob, request)]
+
+    def rows_of_request(command: Any) -> Any:
+        if others:  # between what Ann's approval reads first and its commit
+            assert others.pop()().status_code == 200
+        return read(command)
+
+    with patch.object(request_commands, "rows_of_request", rows_of_request):
+        done = approve(ann, request)
+
+    assert done.json()["state"] == "executed", done.text
+    assert done.json()["rollout_id"] == f"{CHANNEL}@web.1"
+    assert pin_of(fleet) == "web.1"
 
 
 def test_people_cannot_approve_their_own_request(fleet: ServedFleet) -> None:

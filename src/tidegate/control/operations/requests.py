@@ -256,6 +256,16 @@ class RequestOperations:
             except NOT_NOW as error:
                 refusal = _mend(error, row)
         position = self._run(request_slices.approve_request, approval, caller, row)
+        left = self._guard.demand(request_id).row
+        if not refusal and left.state is states.RequestState.APPROVED:  # others approved meanwhile
+            try:
+                return self._carry_approved(caller, left, hosts)
+            except refusals.RequestOutdated:
+                raise
+            except refusals.RequestOver:
+                return self._outcome(request_id, position)  # another approver carries it out
+            except NOT_NOW as error:
+                refusal = _mend(error, left)
         return self._outcome(request_id, position, refusal)
 
     def run(
@@ -271,8 +281,13 @@ class RequestOperations:
             raise refusals.ApprovalsMissing(request_id, len(row.approvals), row.approvals_needed)
         if row.state is not states.RequestState.APPROVED:
             raise refusals.RequestOver(request_id, row.state)
+        return self._carry_approved(caller, row, hosts)
+
+    def _carry_approved(
+        self, caller: callers.Caller, row: rows.ChannelRequest, hosts: int | None
+    ) -> RequestOutcome:
         carried = request_slices.CarryRequest(
-            request_id=request_id,
+            request_id=row.request_id,
             channel=row.channel,
             by=caller.id,
             kind=row.kind,
