@@ -20,7 +20,7 @@ from tidegate.domain.channels.facts import ChannelDeleted, ChannelHeld, FreezeEn
 from tidegate.domain.channels.slices import HoldChannel, hold_channel
 from tidegate.domain.composition import SCHEMA
 from tidegate.domain.fleet.facts import HostHeard, HostSilent
-from tidegate.domain.fleet.rows import ChannelScope, Fleet, Host, fleet_key, host_key
+from tidegate.domain.fleet.rows import HOSTS, ChannelScope, Fleet, Host, fleet_key, host_key
 from tidegate.domain.fleet.slices import (
     EnrollHost,
     NoteHeard,
@@ -50,6 +50,7 @@ from tidegate.domain.notifications.slices import (
     edit_subscription,
 )
 from tidegate.domain.notifications.states import Severity, TargetKind
+from tidegate.domain.notifications.stored_bursts import fit
 from tidegate.domain.notifications.texts import duration_text, sentences_of, title_of
 from tidegate.domain.packages.facts import RevisionProposed
 from tidegate.domain.requests.facts import EmergencyUnreviewed, EmergencyUsed, RequestReviewed
@@ -69,7 +70,7 @@ from tidegate.domain.rollouts.states import Cause, Clearance, Outcome, Overridab
 from tidegate.domain.rollouts.wave_slices import SkipWave, skip_wave
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.leases import Leases
-from tidegate.kernel.model import NO_META, Event, EventPage, Key
+from tidegate.kernel.model import NO_META, ROW_BYTES_MAX, Event, EventPage, Key
 from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store
 from tidegate.simulate.control_plane import MemoryBlobs
@@ -105,6 +106,11 @@ class SubscribedFleet(MemoryFleet):
     def __init__(self, *, store: Store | None = None, **policy: Any) -> None:
         super().__init__(store=store, **policy)
         self.subscribe("ops")
+        self.restart()
+
+    def restart(self) -> None:
+        """Let another process become the notifier."""
+        self.clock.advance(timedelta(minutes=1))
         leader = Leader(Leases(self.store), LEADER, self.clock, monotonic=lambda: 0.0)
         blobs = cast(Blobs, MemoryBlobs())
         self.notifier = Notifier(self.sample.control, leader, FleetReader(self.store, blobs))
@@ -621,6 +627,34 @@ def test_a_deleted_channel_has_no_lost_hosts() -> None:
     assert found.events(2 * 86_400) == []
 
 
+def test_an_outage_of_many_channels_is_reported_once_although_the_worker_restarts() -> None:
+    """Wrong version: the names of the silent hosts were more than a row may hold, so the state was
+    not stored."""
+    channels = [f"channel-{number}" for number in range(20)]
+    found = Followed(rows_of([f"{'h' * 40}-{number}" for number in range(20_000)], *channels))
+    found.say(*map(silent, (key.id for key in found.rows if key.collection == HOSTS.name)))
+    found.say(*(gate_of(f"prod@web.{number}", "freeze", "x" * 1_000) for number in range(500)))
+    fleet = SubscribedFleet()
+    fleet.reported_events()
+    fleet.notifier._bursts = found.state
+    assert fleet.reported_events().count("hosts.silent") == len(channels)
+
+    fleet.restart()
+
+    assert fleet.reported_events().count("hosts.silent") == len(channels)
+    counts = {name: item.count for name, item in fleet.notifier._bursts.silent.items()}
+    assert counts == dict.fromkeys(channels, 1_000)
+    assert len(fleet.notifier._bursts.gates) > 100
+
+
+def test_a_state_that_fits_is_stored_whole() -> None:
+    found = Followed(rows_of(["h-1", "h-2"], "prod"))
+    found.say(silent("h-1"), silent("h-2"), gate("freeze"))
+
+    assert fit(found.state, ROW_BYTES_MAX) == found.state
+    assert fit(found.state, 0).silent["prod"].count == 2
+
+
 def test_hosts_that_are_silent_for_a_day_are_lost_once_a_day() -> None:
     found = Followed(rows_of(["h-1"], "prod"))
     found.say(silent("h-1"))
@@ -638,6 +672,10 @@ def test_a_host_that_was_silent_for_half_a_minute_is_not_reported() -> None:
     found.say(HostHeard(host_id="h-1", at=T0))
 
     assert found.events(3_600) == []
+
+
+def gate_of(rollout_id: str, name: str, reason: str) -> GateChanged:
+    return GateChanged(rollout_id=rollout_id, at=T0, gate=name, blocked=True, reason=reason)
 
 
 def gate(name: str, *, blocked: bool = True) -> GateChanged:

@@ -15,12 +15,20 @@ from typing import Final
 from tidegate.control import leaders, runtime
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.notifications import stuck_rollouts
-from tidegate.domain.notifications import bursts, from_facts, matching, rows, slices
+from tidegate.domain.notifications import (
+    bursts,
+    from_facts,
+    matching,
+    rows,
+    slices,
+    stored_bursts,
+)
 from tidegate.domain.notifications.notices import Notice
 from tidegate.kernel import codec, model, store
 
 PAGE = 1_000
 STORED_EVERY: Final = 5_000  # positions; at most so many are read again after a restart
+BURSTS_BYTES_MAX: Final = model.ROW_BYTES_MAX - 1_024  # a row has the position, too
 LOOK_EVERY: Final = timedelta(seconds=15)  # for gates that need a person
 READS: Final = from_facts.READS | bursts.READS
 ACTOR: Final = model.Meta(actor="notifier")
@@ -190,7 +198,8 @@ class Notifier:
         key = rows.position_key()
         (record,) = self._control.store.get(key)
         version = model.ABSENT if record is None else record.version
-        content = codec.encode(rows.NotifierPosition(position=self._position, bursts=self._bursts))
+        kept = stored_bursts.fit(self._bursts, BURSTS_BYTES_MAX)
+        content = codec.encode(rows.NotifierPosition(position=self._position, bursts=kept))
         writes = (model.Put(key, content, version), self._leader.fence)
         (outcome,) = self._control.store.commit(
             model.Commit(self._control.clock(), ACTOR, writes=writes)
