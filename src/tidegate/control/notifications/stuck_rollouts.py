@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
-from itertools import groupby
 
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.domain.gates import attention
@@ -12,22 +11,32 @@ from tidegate.domain.gates.edges import WaitingRelease, judge_edge
 from tidegate.domain.rollouts import rows as rollout_rows
 
 EDGES, WAVES = "channel-edges", "wave-promotion"
+ROWS_MAX = 50  # read at once
 
 
 def find_stuck(reader: FleetReader, keys: Iterable[str], now: datetime) -> dict[str, str]:
     """Return why these gates need a person now, by key: the rollout, a space, and the gate. Gates
     that open by themselves are left out.
     """
-    wanted = sorted(key for key in keys if key.partition(" ")[2] in (EDGES, WAVES))
+    wanted: dict[str, list[str]] = {}
+    for key in keys:
+        rollout_id, _, gate = key.partition(" ")
+        if gate in (EDGES, WAVES):
+            wanted.setdefault(rollout_id, []).append(gate)
     found: dict[str, str] = {}
-    for rollout_id, of_rollout in groupby(wanted, lambda key: key.partition(" ")[0]):
-        seen = reader.row(rollout_rows.tally_key(rollout_id), rollout_rows.RolloutTally)
-        if seen is None or seen.row.outcome is not None:
-            continue
-        for key in of_rollout:
-            reason = _describe(reader, key.partition(" ")[2], seen.row, now)
-            if reason:
-                found[key] = reason
+    ids = list(wanted)
+    for start in range(0, len(ids), ROWS_MAX):
+        some = ids[start : start + ROWS_MAX]
+        tallies = reader.many(
+            *((rollout_rows.tally_key(id), rollout_rows.RolloutTally) for id in some)
+        )
+        for rollout_id, seen in zip(some, tallies, strict=True):
+            if seen is None or seen.row.outcome is not None:
+                continue
+            for gate in wanted[rollout_id]:
+                reason = _describe(reader, gate, seen.row, now)
+                if reason:
+                    found[f"{rollout_id} {gate}"] = reason
     return found
 
 

@@ -45,7 +45,7 @@ LOST: Final = timedelta(hours=24)
 PILE: Final = timedelta(minutes=5)
 NAMED_MAX: Final = 1_000  # silent hosts of a channel that are stored by name; more are counted
 ORDINAL_MIN: Final = 10  # lower ones are for notices of a single fact
-KEPT_MAX: Final = 500  # waits, rollouts, piles; the oldest are dropped
+KEPT_MAX: Final = 2_000  # waits, rollouts, piles; the oldest are dropped
 NEEDS_PERSON: Final = frozenset({"freshness", "quarantine"})
 # Other messages report these gates, or they open by themselves as the rollout proceeds.
 UNREPORTED_GATES: Final = frozenset({"halted", "dispatchable", "host-busy"})

@@ -11,7 +11,7 @@ from tidegate.kernel import codec
 
 REASON_CHARS_MAX: Final = 200
 # What is tried in turn: silent hosts by name of each channel, and entries of the other kinds.
-CUTS: Final = ((NAMED_MAX, KEPT_MAX), (200, KEPT_MAX), (50, 250), (10, 100), (0, 20))
+CUTS: Final = ((NAMED_MAX, KEPT_MAX), (200, KEPT_MAX), (50, 500), (10, 100), (0, 20))
 
 
 def fit(state: BurstState, bytes_max: int) -> BurstState:
