@@ -89,3 +89,16 @@ def test_shows_requests_and_reviews_that_wait(fleet: ServedFleet) -> None:
     assert (oldest["request",], oldest["review",]) == (600, 4_200)
     fleet.clock.advance(timedelta(hours=2))
     assert figures(fleet, "tidegate_approvals_waiting")["request",] == 0, "it has expired"
+
+
+def test_shows_that_a_host_drifted_after_its_rollout_ended(fleet: ServedFleet) -> None:
+    """Wrong version: only open rollouts were looked at, and they are seldom degraded."""
+    fleet.converge("web-01")
+    fleet.dispatch()
+    fleet.converge("web-02")
+    assert figures(fleet, "tidegate_rollouts") == {}
+    assert figures(fleet, "tidegate_rollout_degraded") == {("web-stable",): 0}
+
+    fleet.agents["web-01"].beat(**{"web-stable": "sha256:other"})
+
+    assert figures(fleet, "tidegate_rollout_degraded") == {("web-stable",): 1}

@@ -52,6 +52,7 @@ class FleetMetrics(Collector):
         yield from _host_gauges(picture, named)
         yield _ended_rollouts(picture, named)
         yield from self._rollout_gauges(named)
+        yield self._degraded(picture, named)
         yield self._quarantined(named)
         yield from self._approvals()
 
@@ -79,6 +80,24 @@ class FleetMetrics(Collector):
                         rollout, tally.row, None if gates_row is None else gates_row.row, now
                     )
         return gauges.families()
+
+    def _degraded(self, picture: FleetPicture, named: frozenset[str]) -> GaugeMetricFamily:
+        newest = [item for item in picture.channels if item.newest_rollout_id is not None]
+        found: dict[tuple[str], float] = {}
+        for start in range(0, len(newest), ROWS_MAX):
+            some = newest[start : start + ROWS_MAX]
+            keys = (rollout_rows.tally_key(item.newest_rollout_id or "") for item in some)
+            tallies = self._reads.find_all(*((key, rollout_rows.RolloutTally) for key in keys))
+            for item, tally in zip(some, tallies, strict=True):
+                key = (_label(named, item.channel),)
+                is_degraded = tally is not None and tally.row.degraded
+                found[key] = max(float(is_degraded), found.get(key, 0.0))
+        return _gauge(
+            "tidegate_rollout_degraded",
+            "1 while hosts of the newest rollout failed or drifted after it ended, by channel",
+            ("channel",),
+            found,
+        )
 
     def _quarantined(self, named: frozenset[str]) -> GaugeMetricFamily:
         counted = Counter(
@@ -166,7 +185,6 @@ class RolloutGauges:
         meanings = {
             "tidegate_rollout_halted": "1 while a failed host stops the newest open rollout",
             "tidegate_rollout_paused": "1 while the newest open rollout is paused",
-            "tidegate_rollout_degraded": "1 while hosts of it failed or drifted after they ended",
             "tidegate_rollout_wave": "The wave that the newest open rollout is in, counted from 1",
             "tidegate_rollout_waves": "How many waves the newest open rollout has",
             "tidegate_rollout_age_seconds": "For how long the newest open rollout has been open",
@@ -177,7 +195,6 @@ class RolloutGauges:
             values: dict[str, float] = {
                 "tidegate_rollout_halted": tally.halted_at is not None,
                 "tidegate_rollout_paused": tally.paused_at is not None,
-                "tidegate_rollout_degraded": tally.degraded,
                 "tidegate_rollout_wave": tally.current_wave + 1,
                 "tidegate_rollout_waves": len(tally.waves),
                 "tidegate_rollout_age_seconds": max(0.0, (now - rollout.opened_at).total_seconds()),
