@@ -207,13 +207,14 @@ def test_one_person_does_not_silence_a_receiver_unnoticed() -> None:
     """The other subscriptions to everything are told who edited or deleted one."""
     fleet = SubscribedFleet()
     fleet.subscribe("team")
-    terms = {"kind": TargetKind.WEBHOOK, "events": ("rollout.empty",), "address_id": "a"}
     edit = EditSubscription(
         name="team",
         operator="user_eve",
+        kind=TargetKind.WEBHOOK,
+        events=("rollout.empty",),
         min_severity=Severity.CRITICAL,
         scopes=("channel:dev",),
-        **terms,
+        address_id="a",
     )
 
     fleet.execute(edit_subscription, edit)
