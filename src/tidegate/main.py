@@ -242,10 +242,12 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:
-    """Write all logs to stderr as lines of JSON."""
+    """Write all logs to stderr as lines of JSON, without the URLs of webhooks: they are secret."""
     lines = logging.StreamHandler(sys.stderr)
     lines.setFormatter(JsonFormatter())
     logging.basicConfig(level=level, handlers=[lines], force=True)
+    for client in ("httpx2", "httpcore2"):  # they log the URL of each request
+        logging.getLogger(client).setLevel(logging.WARNING)
 
 
 def _write(lines: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import patch
 
 import httpx2
 import pytest
@@ -22,6 +23,7 @@ from tests.api.protected_fleet import (
     show,
 )
 from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
+from tidegate.control import request_deadlines
 from tidegate.control.worker import make_request_deadlines
 from tidegate.domain.access.roles import Grant, Role
 
@@ -167,6 +169,27 @@ def test_the_worker_voids_a_request_whose_hold_ended(
 
     assert show(fleet, asked)["state"] == "voided"
     assert "the hold ended" in show(fleet, asked)["ended_reason"]
+
+
+def test_the_worker_ends_every_request_however_many_wait(
+    fleet: ServedFleet, cem: httpx2.Client
+) -> None:
+    protect(fleet, request_seconds=300)
+    asked = [
+        ask(fleet.manager.post(f"{HERE}/promote", json={"release_id": "web.1", "reason": why} | x))
+        for why, x in (
+            ("one", {}),
+            ("two", {"display_name": "two"}),
+            ("three", {"display_name": "three"}),
+        )
+    ]
+    fleet.wait(301)
+
+    with patch.object(request_deadlines, "PAGE", 2):
+        make_request_deadlines(fleet.installation).round()
+
+    assert len({request["request_id"] for request in asked}) == 3
+    assert {show(fleet, request)["state"] for request in asked} == {"expired"}
 
 
 def test_a_hold_is_named_in_the_digest(
@@ -455,3 +478,54 @@ def test_an_invalid_approval_voids_nothing(
 
     assert refused.status_code >= 400, refused.text
     assert show(fleet, asked)["state"] == "waiting"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "takes_two"),
+    [
+        ({"tz": "Europe/Berlin"}, {"tz": "Asia/Tokyo"}, True),
+        ({"shop": "yes"}, {}, True),
+        ({"slow": "yes"}, {"slow": "no"}, True),
+        ({}, {"vip": "yes"}, True),
+        ({"vip": "yes"}, {}, False),
+        ({}, {"shop": "yes"}, False),
+        ({}, {"slow": "yes"}, False),
+        ({"tz": "Europe/Berlin"}, {"tz": "Europe/Berlin", "rack": "7"}, False),
+    ],
+    ids=[
+        *("zone", "leaves-deny", "leaves-budget", "enters-allow"),
+        *("leaves-allow", "enters-deny", "enters-budget", "other"),
+    ],
+)
+def test_labels_that_loosen_a_window_or_budget_of_a_host_take_two_people(
+    fleet: ServedFleet,
+    cem: httpx2.Client,
+    before: dict[str, str],
+    after: dict[str, str],
+    takes_two: bool,
+) -> None:
+    """Wrong version: one person moved a host into the time zone in which a window is open."""
+    always = {"kind": "allow", "start": "2026-01-01T02:00", "duration_seconds": 3_600, **WHY}
+    for window in (
+        {"window_id": "nights", "zone": "label:tz", "zone_default": "UTC", "channels": [CHANNEL]},
+        {"window_id": "shops", "zone": "UTC", "kind": "deny", "hosts": "shop=yes"},
+        {"window_id": "vips", "zone": "UTC", "hosts": "vip=yes"},
+    ):
+        made = fleet.operator.post("/v1/windows", json=always | {"rule": "FREQ=DAILY"} | window)
+        assert made.status_code == 201, made.text
+    few = {"selector": "slow=yes", "max_in_flight": 1}
+    assert fleet.operator.put("/v1/budgets/slow", json=few).is_success
+    url = "/v1/hosts/web-01/labels"
+    assert fleet.operator.put(url, json={"labels": {"app": "web", **before}}).is_success
+    protect(fleet)
+
+    asked = fleet.operator.put(url, json={"labels": {"app": "web", **after}})
+    token = {"host_id": "web-01", "labels": {"app": "web", **after}}
+    enrolled = fleet.operator.post("/v1/hosts/enroll", json=token)
+
+    assert asked.status_code == (202 if takes_two else 200), asked.text
+    assert (enrolled.json().get("code") == "host_leaves_protected") is takes_two
+    if takes_two:
+        assert approve(cem, asked.json()).json()["state"] == "executed"
+    labels = fleet.viewer.get("/v1/hosts/web-01").json()["labels"]
+    assert {key: labels.get(key) for key in after} == after

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import httpx2
 import pytest
 
 from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
 from tidegate.domain.access.roles import Grant, Role
+from tidegate.domain.requests import request_commands
 
 HERE = f"/v1/channels/{CHANNEL}"
 WHY = {"reason": "it is production"}
@@ -78,6 +80,27 @@ def test_the_last_approval_carries_a_requested_promotion_out(
     assert moved["approvedBy"] == me, "the history says who approved it"
 
 
+def test_two_last_approvals_at_once_carry_the_request_out(fleet: ServedFleet) -> None:
+    """Wrong version: each saw that one more was missing, so neither carried it out."""
+    ann, bob = approver(fleet), approver(fleet)
+    protect(fleet, approvals=2)
+    request = ask(fleet)
+    read = request_commands.rows_of_request
+    others = [lambda: approve(bob, request)]
+
+    def rows_of_request(command: Any) -> Any:
+        if others:  # between what Ann's approval reads first and its commit
+            assert others.pop()().status_code == 200
+        return read(command)
+
+    with patch.object(request_commands, "rows_of_request", rows_of_request):
+        done = approve(ann, request)
+
+    assert done.json()["state"] == "executed", done.text
+    assert done.json()["rollout_id"] == f"{CHANNEL}@web.1"
+    assert pin_of(fleet) == "web.1"
+
+
 def test_people_cannot_approve_their_own_request(fleet: ServedFleet) -> None:
     both = fleet.served.as_role(Role.RELEASE_MANAGER, Role.APPROVER)
     approver(fleet)
@@ -99,6 +122,34 @@ def test_counts_each_person_once(fleet: ServedFleet) -> None:
     states = [approve(ann, request).json()["state"] for _ in range(2)]
 
     assert states == ["waiting", "waiting"]
+    assert pin_of(fleet) is None
+
+
+@pytest.mark.parametrize("approvals", [1, 2])
+def test_an_approval_ends_with_the_permission_to_approve(
+    fleet: ServedFleet, approvals: int
+) -> None:
+    """Wrong version: the approval of an account that was disabled as stolen still counted."""
+    ann, bob = approver(fleet), approver(fleet)
+    protect(fleet, approvals=approvals)
+    request = ask(fleet)
+    fleet.operator.post(f"{HERE}/hold", json={"reason": "audit"})
+    assert approve(ann, request).status_code == 200
+    fleet.operator.post(f"{HERE}/unhold", json={"reason": "over"})
+    user_id = ann.get("/v1/me").json()["user_id"]
+    admin = fleet.served.as_role(Role.SECURITY_ADMIN)
+    path = f"/v1/users/{user_id}/disable"
+    assert admin.post(path, json={"reason": "stolen"}).status_code == 200
+
+    if approvals == 1:
+        done = fleet.manager.post(f"/v1/requests/{request['request_id']}/run")
+    else:
+        done = approve(bob, request)
+
+    assert (done.status_code, done.json()["code"]) == (422, "request_outdated"), done.text
+    assert "a person who approved it lost that permission" in done.json()["detail"]
+    shown = bob.get(f"/v1/requests/{request['request_id']}").json()
+    assert shown["state"] == "voided"
     assert pin_of(fleet) is None
 
 
@@ -160,6 +211,30 @@ def test_a_request_approved_during_a_hold_runs_later(fleet: ServedFleet) -> None
     assert "held" in approved["not_carried_out"]
     assert f"tidegate channel release {CHANNEL} --reason …" in approved["not_carried_out"]
     assert (ran.status_code, ran.json()["state"]) == (200, "executed")
+    assert pin_of(fleet) == "web.1"
+
+
+def test_another_person_confirms_that_the_approved_plan_grew(fleet: ServedFleet) -> None:
+    """Wrong version: the asker confirmed it while the approved request waited."""
+    ann = approver(fleet)
+    protect(fleet)
+    request = ask(fleet)
+    run = f"/v1/requests/{request['request_id']}/run"
+    fleet.operator.post(f"{HERE}/hold", json={"reason": "audit"})
+    assert approve(ann, request).json()["state"] == "approved"
+    fleet.operator.post(f"{HERE}/unhold", json={"reason": "over"})
+    fleet.enroll("web-03", app="web")
+
+    moved = fleet.manager.post(run)
+    own = fleet.manager.post(run, json={"hosts": 3})
+    before = pin_of(fleet)
+    confirmed = ann.post(run, json={"hosts": 3})
+
+    command = f"tidegate request run {request['request_id']} --hosts 3"
+    assert {answer.json()["code"] for answer in (moved, own)} == {"request_hosts_moved"}
+    assert moved.json()["detail"].endswith(f"Another person must confirm that: {command}")
+    assert before is None
+    assert (confirmed.status_code, confirmed.json()["state"]) == (200, "executed")
     assert pin_of(fleet) == "web.1"
 
 

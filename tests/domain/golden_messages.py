@@ -92,6 +92,7 @@ NOTICES = (
                 "request.executed": {"actor": "user_bob"},
                 "emergency.used": {"actor": "user_bob", "gate": "approval", "reason": "it burns"},
                 "emergency.unreviewed": {},
+                "emergency.reviewed": {"actor": "user_ann", "state": "accepted"},
             }.items(),
             50,
         )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec import Struct, structs
@@ -12,11 +12,23 @@ from msgspec import Struct, structs
 from tests.domain import golden_messages
 from tests.domain.memory_fleet import CHANNEL, MemoryFleet
 from tests.quick import more
+from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.leaders import Leader
 from tidegate.control.notifications.notifier import Notifier, whole_commits
-from tidegate.domain.channels.facts import ChannelHeld, FreezeEnded, FreezeStarted
+from tidegate.control.storage.blobs import Blobs
+from tidegate.domain.channels.facts import ChannelDeleted, ChannelHeld, FreezeEnded, FreezeStarted
+from tidegate.domain.channels.slices import HoldChannel, hold_channel
+from tidegate.domain.composition import SCHEMA
 from tidegate.domain.fleet.facts import HostHeard, HostSilent
-from tidegate.domain.fleet.rows import ChannelScope, Fleet, Host, fleet_key, host_key
+from tidegate.domain.fleet.rows import HOSTS, ChannelScope, Fleet, Host, fleet_key, host_key
+from tidegate.domain.fleet.slices import (
+    EnrollHost,
+    NoteHeard,
+    NoteSilence,
+    enroll_host,
+    note_heard,
+    note_silence,
+)
 from tidegate.domain.hosts.facts import HostRegressed, HostStateChanged
 from tidegate.domain.hosts.states import HostState, OnFailure
 from tidegate.domain.notifications import bursts, renderings
@@ -31,36 +43,81 @@ from tidegate.domain.notifications.rows import Subscription
 from tidegate.domain.notifications.slices import (
     LEADER,
     CreateSubscription,
+    DeleteSubscription,
+    EditSubscription,
     create_subscription,
+    delete_subscription,
+    edit_subscription,
 )
 from tidegate.domain.notifications.states import Severity, TargetKind
+from tidegate.domain.notifications.stored_bursts import fit
 from tidegate.domain.notifications.texts import duration_text, sentences_of, title_of
 from tidegate.domain.packages.facts import RevisionProposed
-from tidegate.domain.requests.facts import EmergencyUsed
+from tidegate.domain.requests.facts import EmergencyUnreviewed, EmergencyUsed, RequestReviewed
+from tidegate.domain.requests.rows import ChannelRequest, request_key
+from tidegate.domain.requests.states import RequestState
 from tidegate.domain.rollouts.facts import (
     GateChanged,
     GateOverridden,
     HostCounts,
     RolloutConcluded,
     RolloutOpened,
+    WaveAdvanced,
+    WaveSkipped,
 )
+from tidegate.domain.rollouts.slices import ChangeGates, GateFinding, change_gates
 from tidegate.domain.rollouts.states import Cause, Clearance, Outcome, OverridableGate
+from tidegate.domain.rollouts.wave_slices import SkipWave, skip_wave
+from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.leases import Leases
-from tidegate.kernel.model import NO_META, Event, Key
+from tidegate.kernel.model import NO_META, ROW_BYTES_MAX, Event, EventPage, Key
 from tidegate.kernel.replay import differences
+from tidegate.kernel.store import Store
+from tidegate.simulate.control_plane import MemoryBlobs
 
 T0 = datetime(2026, 4, 24, 20, 0, tzinfo=UTC)
 PURE: dict[str, Any] = {"engines": None, "reason": "pure"}
 ROLLOUT = "prod@web.4"
+HALTS = ("rollout.halted",)
+
+
+class InterruptedStore(MemoryStore):
+    """A store in which others commit just before the log, or its end, is read."""
+
+    interrupt: Callable[[], object] | None = None
+
+    def _interrupt(self) -> None:
+        interrupt, self.interrupt = self.interrupt, None
+        if interrupt is not None:
+            interrupt()
+
+    def feed(self, *, after: int, limit: int) -> EventPage:
+        self._interrupt()
+        return super().feed(after=after, limit=limit)
+
+    def head(self) -> int:
+        self._interrupt()
+        return super().head()
 
 
 class SubscribedFleet(MemoryFleet):
     """A fleet with one subscription to everything, and a notifier."""
 
-    def __init__(self, **policy: Any) -> None:
-        super().__init__(**policy)
+    def __init__(self, *, store: Store | None = None, **policy: Any) -> None:
+        super().__init__(store=store, **policy)
+        self.subscribe("ops")
+        self.restart()
+
+    def restart(self) -> None:
+        """Let another process become the notifier."""
+        self.clock.advance(timedelta(minutes=1))
+        leader = Leader(Leases(self.store), LEADER, self.clock, monotonic=lambda: 0.0)
+        blobs = cast(Blobs, MemoryBlobs())
+        self.notifier = Notifier(self.sample.control, leader, FleetReader(self.store, blobs))
+
+    def subscribe(self, name: str) -> None:
         command = CreateSubscription(
-            name="ops",
+            name=name,
             operator="user_1",
             kind=TargetKind.WEBHOOK,
             events=(),
@@ -69,8 +126,17 @@ class SubscribedFleet(MemoryFleet):
             address_id="a",
         )
         self.execute(create_subscription, command)
-        leader = Leader(Leases(self.store), LEADER, self.clock, monotonic=lambda: 0.0)
-        self.notifier = Notifier(self.sample.control, leader)
+
+    def unsubscribe(self, name: str) -> None:
+        self.execute(delete_subscription, DeleteSubscription(name=name, operator="user_1"))
+
+    def hold(self) -> None:
+        self.execute(hold_channel, HoldChannel(channel=CHANNEL, operator="user_1", reason="x"))
+
+    def reported_to(self, name: str) -> list[str]:
+        self.reported_events()
+        queued = self.events(NoticeQueued)
+        return [fact.notice.event for fact in queued if fact.subscription == name]
 
     def reported_events(self) -> list[str]:
         """Return the events of all notices so far, after the notifier has read the log."""
@@ -81,6 +147,88 @@ class SubscribedFleet(MemoryFleet):
     def notices(self) -> list[Notice]:
         self.reported_events()
         return [fact.notice for fact in self.events(NoticeQueued)]
+
+
+@pytest.mark.parametrize("others", [("ops",), ()])
+def test_a_subscription_gets_what_happens_right_after_its_creation(others: tuple[str, ...]) -> None:
+    """Wrong version: the notifier listed the subscriptions before it read the log. What happened
+    in between reached only those that it had listed."""
+    store = InterruptedStore(SCHEMA)
+    fleet = SubscribedFleet(store=store)
+    if not others:
+        fleet.unsubscribe("ops")
+    fleet.reported_events()
+
+    def subscribe_and_hold() -> None:
+        fleet.subscribe("new")
+        fleet.hold()
+
+    store.interrupt = subscribe_and_hold
+
+    assert fleet.reported_to("new") == ["channel.held"]
+
+
+def test_a_new_subscription_gets_what_is_due_although_nothing_happened_since() -> None:
+    fleet = SubscribedFleet()
+    rollout = fleet.promote("web.1", 1)
+    findings = (GateFinding("freeze", blocked=True, reason="holidays"),)
+    fleet.execute(change_gates, ChangeGates(rollout_id=rollout, findings=findings))
+    fleet.reported_events()
+    fleet.unsubscribe("ops")
+    fleet.subscribe("new")
+
+    fleet.clock.advance(timedelta(hours=1))
+
+    assert fleet.reported_to("new") == ["rollout.waiting"]
+
+
+def test_hosts_that_reported_while_there_was_no_subscription_are_not_silent() -> None:
+    fleet = SubscribedFleet()
+    key = "ab" * 32
+    enroll = EnrollHost(host_id="h-1", public_key=key, labels={"channel": CHANNEL}, operator="u")
+    fleet.execute(enroll_host, enroll)
+    fleet.execute(note_silence, NoteSilence(host_id="h-1", last_seen_at=fleet.clock()))
+    assert fleet.reported_events() == []
+    fleet.unsubscribe("ops")
+    fleet.reported_events()
+    fleet.execute(note_heard, NoteHeard(host_id="h-1"))
+    fleet.reported_events()
+
+    fleet.subscribe("new")
+    for _ in range(7):  # in small steps, so that the notifier keeps its lease
+        fleet.clock.advance(timedelta(seconds=10))
+        fleet.reported_events()
+
+    assert fleet.reported_to("new") == []
+
+
+@pytest.mark.req("NT-1", **PURE)
+def test_one_person_does_not_silence_a_receiver_unnoticed() -> None:
+    """The other subscriptions to everything are told who edited or deleted one."""
+    fleet = SubscribedFleet()
+    fleet.subscribe("team")
+    edit = EditSubscription(
+        name="team",
+        operator="user_eve",
+        kind=TargetKind.WEBHOOK,
+        events=("rollout.empty",),
+        min_severity=Severity.CRITICAL,
+        scopes=("channel:dev",),
+        address_id="a",
+    )
+
+    fleet.execute(edit_subscription, edit)
+    fleet.unsubscribe("team")
+    fleet.execute(hold_channel, HoldChannel(channel=CHANNEL, operator="user_eve", reason="x"))
+
+    assert fleet.reported_to("ops") == ["notify.changed", "notify.changed", "channel.held"]
+    edited, deleted, _ = fleet.notices()
+    assert [title_of(notice) for notice in (edited, deleted)] == [
+        "! the subscription team was edited",
+        "! the subscription team was deleted",
+    ]
+    assert sentences_of(edited, "Eve") == ("By Eve.",)
+    assert not is_wanted(subscription(scopes=("channel:dev",)), edited)
 
 
 # ── rollouts ──────────────────────────────────────────────────────────────────────────────────────
@@ -207,6 +355,45 @@ def test_an_override_is_reported_as_an_emergency_and_as_a_resume() -> None:
     assert resumed.key != emergency.key
     assert title_of(emergency) == f"! prod: web.4 passes the gate {OverridableGate.EDGES}"
     assert "By Bob: hotfix." in sentences_of(emergency, "Bob")
+
+
+def test_bypassing_a_wave_is_one_emergency() -> None:
+    """Wrong version: only overrides of a gate were reported."""
+    by = {"rollout_id": ROLLOUT, "operator": "user_bob", "reason": "hotfix"}
+    skipped = WaveSkipped(**by, at=T0, wave=0)
+    later = T0 + timedelta(seconds=1)
+    all_at_once = [
+        WaveAdvanced(**by, at=later, from_wave=wave, to_wave=wave + 1, forced=True)
+        for wave in range(2)
+    ]
+    by_itself = WaveAdvanced(rollout_id=ROLLOUT, at=T0, from_wave=0, to_wave=1)
+
+    found = notices_of(
+        [
+            followed(skipped, 7),
+            followed(by_itself, 8),
+            *(followed(fact, 9 + number, later) for number, fact in enumerate(all_at_once)),
+        ],
+        {},
+    )
+
+    assert [(item.event, item.gate, item.position) for item in found] == [
+        ("emergency.used", "wave-promotion", 7),
+        ("emergency.used", "wave-promotion", 9),
+    ]
+    assert title_of(found[0]) == "! prod: web.4 passes the gate wave-promotion"
+    assert "By Bob: hotfix." in sentences_of(found[0], "Bob")
+
+
+def test_a_skipped_wave_reaches_the_subscribers() -> None:
+    fleet = SubscribedFleet()
+    rollout = fleet.promote("web.1", 1, 2)
+    command = SkipWave(rollout_id=rollout, wave="1", operator="user_bob", reason="hotfix")
+
+    fleet.execute(skip_wave, command)
+
+    assert "emergency.used" in fleet.reported_events()
+    assert fleet.notices()[-1].reason == "hotfix"
 
 
 def test_a_rollback_at_once_that_bypasses_the_approval_is_one_emergency() -> None:
@@ -352,9 +539,9 @@ class Followed:
             found.append(FollowedFact(self.position, at, "", fact))
         self.state = bursts.advance(self.state, found, self.rows)
 
-    def due(self, seconds: float) -> list[Notice]:
+    def due(self, seconds: float, stuck: Mapping[str, str] | None = None) -> list[Notice]:
         now = T0 + timedelta(seconds=seconds)
-        self.state, notices = bursts.tell(self.state, now, self.position)
+        self.state, notices = bursts.tell(self.state, now, self.position, stuck)
         return list(notices)
 
     def events(self, seconds: float) -> list[str]:
@@ -414,6 +601,61 @@ def test_more_silent_hosts_are_reported_after_a_quarter_of_an_hour_and_only_if_m
     assert found.events(3_601 + 900) == ["hosts.silent"]
 
 
+def test_a_second_burst_is_reported_although_one_host_of_the_first_stays_silent() -> None:
+    """Wrong version: growth was counted from the most hosts that were ever silent at once."""
+    hosts = [f"h-{number}" for number in range(200)]
+    found = Followed(rows_of(hosts, "prod"))
+    found.say(*map(silent, hosts[:100]))
+    assert found.events(60) == ["hosts.silent"]
+    found.say(*(HostHeard(host_id=host_id, at=T0) for host_id in hosts[1:100]))
+    assert found.events(3_600) == []
+
+    found.say(*map(silent, hosts[1:80]))
+
+    (notice,) = found.due(7_200)
+    assert notice.event == "hosts.silent"
+    assert notice.hosts is not None
+    assert notice.hosts.count == 80
+
+
+def test_a_deleted_channel_has_no_lost_hosts() -> None:
+    found = Followed(rows_of(["h-1"], "prod"))
+    found.say(silent("h-1"))
+    assert found.events(60) == ["hosts.silent"]
+
+    found.say(ChannelDeleted(channel="prod", operator="user_ann", at=T0, reason="unused"))
+
+    assert found.events(2 * 86_400) == []
+
+
+def test_an_outage_of_many_channels_is_reported_once_although_the_worker_restarts() -> None:
+    """Wrong version: the names of the silent hosts were more than a row may hold, so the state was
+    not stored."""
+    channels = [f"channel-{number}" for number in range(20)]
+    found = Followed(rows_of([f"{'h' * 40}-{number}" for number in range(20_000)], *channels))
+    found.say(*map(silent, (key.id for key in found.rows if key.collection == HOSTS.name)))
+    found.say(*(gate_of(f"prod@web.{number}", "freeze", "x" * 1_000) for number in range(500)))
+    fleet = SubscribedFleet()
+    fleet.reported_events()
+    fleet.notifier._bursts = found.state
+    assert fleet.reported_events().count("hosts.silent") == len(channels)
+
+    fleet.restart()
+
+    assert fleet.reported_events().count("hosts.silent") == len(channels)
+    counts = {name: item.count for name, item in fleet.notifier._bursts.silent.items()}
+    assert counts == dict.fromkeys(channels, 1_000)
+    assert len(fleet.notifier._bursts.gates) > 100
+
+
+def test_a_state_that_fits_is_stored_whole() -> None:
+    found = Followed(rows_of(["h-1", "h-2"], "prod"))
+    found.say(silent("h-1"), silent("h-2"), gate("freeze"))
+
+    assert fit(found.state, ROW_BYTES_MAX) == found.state
+    assert fit(found.state, 0).silent["prod"].count == 2
+
+
 def test_hosts_that_are_silent_for_a_day_are_lost_once_a_day() -> None:
     found = Followed(rows_of(["h-1"], "prod"))
     found.say(silent("h-1"))
@@ -431,6 +673,10 @@ def test_a_host_that_was_silent_for_half_a_minute_is_not_reported() -> None:
     found.say(HostHeard(host_id="h-1", at=T0))
 
     assert found.events(3_600) == []
+
+
+def gate_of(rollout_id: str, name: str, reason: str) -> GateChanged:
+    return GateChanged(rollout_id=rollout_id, at=T0, gate=name, blocked=True, reason=reason)
 
 
 def gate(name: str, *, blocked: bool = True) -> GateChanged:
@@ -455,6 +701,22 @@ def test_any_other_wait_is_reported_after_half_an_hour() -> None:
 
     assert found.events(1_799) == []
     assert [notice.gate for notice in found.due(1_800)] == ["freeze"]
+
+
+def test_a_gate_that_needs_a_person_for_less_than_a_minute_is_not_reported() -> None:
+    key = f"{ROLLOUT} wave-promotion"
+    found = Followed()
+    found.say(gate("wave-promotion"))
+
+    assert found.due(0, {key: "wave rest waits"}) == []
+    assert found.due(30, {}) == []
+    assert found.due(40, {key: "wave last waits"}) == []
+    assert found.due(99, None) == []  # it was not looked at again
+    (notice,) = found.due(100, {key: "wave last waits"})
+    assert (notice.gate, notice.reason) == ("wave-promotion", "wave last waits")
+    assert found.due(200, {}) == []
+    assert found.due(300, {key: "wave last waits"}) == []
+    assert found.due(400, {key: "wave last waits"}) == []
 
 
 def test_a_wait_that_ended_is_not_reported() -> None:
@@ -589,6 +851,67 @@ def test_an_alert_of_pagerduty_is_resolved_under_the_key_that_triggered_it() -> 
     assert triggered["event_action"] == "trigger"
     assert resolved["event_action"] == "resolve"
     assert triggered["dedup_key"] == resolved["dedup_key"] == "tidegate/5bf0c2/prod@web.4"
+
+
+@pytest.mark.parametrize("terms", [{"min_severity": Severity.CRITICAL}, {"events": HALTS}])
+def test_pagerduty_gets_what_resolves_its_alerts(terms: dict[str, Any]) -> None:
+    """Wrong version: a severity of critical filtered what ends an alert, so it never ended."""
+    halted, succeeded, *_ = golden_messages.NOTICES
+
+    pager = subscription(kind=TargetKind.PAGERDUTY, **terms)
+    chat = subscription(kind=TargetKind.SLACK, **terms)
+
+    assert [is_wanted(pager, notice) for notice in (halted, succeeded)] == [True, True]
+    assert [is_wanted(chat, notice) for notice in (halted, succeeded)] == [True, False]
+    elsewhere = structs.replace(succeeded, scopes=("channel:dev",))
+    assert not is_wanted(structs.replace(pager, scopes=("channel:prod",)), elsewhere)
+    opened = structs.replace(succeeded, event="rollout.opened")
+    assert not is_wanted(pager, opened)
+
+
+def test_a_review_resolves_the_alert_of_its_break_glass() -> None:
+    used = EmergencyUsed(
+        request_id="R-1",
+        channel="prod",
+        by="user_bob",
+        at=T0,
+        kind="channel.promote",
+        command={"release_id": "web.4"},
+        reason="it burns",
+        also=("shop",),
+    )
+    unreviewed = EmergencyUnreviewed(request_id="R-1", channel="prod", by="worker", at=T0)
+    reviewed = RequestReviewed(
+        request_id="R-1", channel="prod", by="user_ann", at=T0, accepted=False, reason="a test"
+    )
+    row = ChannelRequest(
+        request_id="R-1",
+        channel="prod",
+        kind=used.kind,
+        command=used.command,
+        by=used.by,
+        reason=used.reason,
+        made_at=T0,
+        state=RequestState.REVIEWED,
+        also=used.also,
+    )
+    rows = {request_key("R-1"): row}
+
+    found = notices_of([followed(fact) for fact in (used, unreviewed, reviewed)], rows)
+    here = InstallationRef("example.com", "", "5bf0c2")
+    sent = [
+        renderings.render_pagerduty(to_message(notice, "ops", here, lambda id: "Ann"), "key")
+        for notice in found
+    ]
+
+    assert [(item.event, item.scopes) for item in found] == [
+        (event, ("channel:prod", "channel:shop"))
+        for event in ("emergency.used", "emergency.unreviewed", "emergency.reviewed")
+    ]
+    assert [item and item["event_action"] for item in sent] == ["trigger", "trigger", "resolve"]
+    assert {item and item["dedup_key"] for item in sent} == {"tidegate/5bf0c2/R-1"}
+    assert title_of(found[2]) == "✔ prod: promote web.4, done with break-glass, was disputed"
+    assert sentences_of(found[2], "Ann") == ("By Ann: a test.",)
 
 
 def test_an_erased_person_is_a_former_user() -> None:

@@ -5,10 +5,12 @@ change.
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from tests.domain.gate_inputs import channel, fleet
 from tidegate.cli.channel_policy import EXAMPLE
@@ -21,6 +23,7 @@ from tidegate.domain.channels.policy_document import (
     write_out,
 )
 from tidegate.domain.policy_check import PolicyCheck, PolicySite, check
+from tidegate.domain.windows.facts import WindowKind, WindowSpec
 
 PURE = {"engines": None, "reason": "a pure function"}
 
@@ -124,6 +127,41 @@ def test_warns_of_members_that_work_differently_than_they_read() -> None:
         "Wave early takes no host now.",
         "1 host gets no order, because no wave takes them: web-03.",
     ]
+
+
+def test_warns_of_a_wave_that_fits_into_no_window() -> None:
+    document = {
+        "must_fit": True,
+        "activation_seconds": 600,
+        "waves": [
+            {"name": "canary", "count": 1, "soak_seconds": 10_800},
+            {"name": "rest", "soak_seconds": 60},
+        ],
+    }
+    nightly = WindowSpec(
+        window_id="nightly",
+        kind=WindowKind.ALLOW,
+        zone="UTC",
+        start="2026-11-17T02:00",
+        rule="FREQ=DAILY",
+        duration_seconds=7_200,
+    )
+    now = datetime(2026, 11, 19, tzinfo=UTC)
+    site = PolicySite(channel(), (), tuple(fleet(4)), (), (nightly,), now)
+
+    def warnings(site: PolicySite, **members: Any) -> list[str]:
+        return [item.sentence for item in check(read_policy(document | members), site).warnings]
+
+    (said,) = warnings(site)
+    assert said == (
+        "must_fit: wave canary needs 3 h 10 min, window nightly is open for 2 h: no order would "
+        "ever go out."
+    )
+    assert warnings(site, must_fit=False) == []
+    wider = structs.replace(nightly, duration_seconds=11_400)
+    assert warnings(structs.replace(site, windows=(wider,))) == []
+    elsewhere = structs.replace(nightly, channels=("other",))
+    assert warnings(structs.replace(site, windows=(elsewhere,))) == []
 
 
 def test_lists_what_would_change() -> None:

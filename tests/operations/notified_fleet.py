@@ -42,7 +42,7 @@ class NotifiedFleet:
         self.leader = Leader(
             Leases(found.store), LEADER, found.clock, monotonic=lambda: found.clock().timestamp()
         )
-        self.notifier = Notifier(found.control, self.leader)
+        self.notifier = Notifier(found.control, self.leader, found.fleet_reader)
         self.sender = NoticeSender(
             found.control,
             self.leader,

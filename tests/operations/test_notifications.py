@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from unittest.mock import patch
@@ -14,8 +15,10 @@ from standardwebhooks.webhooks import WebhookVerificationError
 from tests.contract.webhook_receiver import verified
 from tests.operations.notified_fleet import OPERATOR, NotifiedFleet, notify_fleet
 from tests.operations.worker_loops import QUICK, until
+from tidegate import main
 from tidegate.control.operations.subscriptions import NewTarget
 from tidegate.control.worker import Worker
+from tidegate.domain.notifications.states import TargetKind
 from tidegate.public_addresses import DestinationRefused
 
 
@@ -100,6 +103,33 @@ def test_no_fact_and_no_row_contains_the_address_of_a_subscription(notified: Not
     assert notified.receiver.place.encode() not in kept
     assert secret.encode() not in kept
     assert secret.removeprefix("whsec_").encode() not in kept
+
+
+@pytest.fixture
+def logged(capsys: pytest.CaptureFixture[str]) -> Iterator[Callable[[], str]]:
+    """The log of a server: what it wrote to stderr so far."""
+    loggers = [logging.getLogger(name) for name in (None, "httpx2", "httpcore2")]
+    handlers, levels = loggers[0].handlers[:], [logger.level for logger in loggers]
+    main.log_to_stderr()
+    yield lambda: capsys.readouterr().err
+    loggers[0].handlers[:] = handlers
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
+
+
+def test_the_log_of_the_server_does_not_contain_the_address_of_a_subscription(
+    notified: NotifiedFleet, logged: Callable[[], str]
+) -> None:
+    """The URL of a chat's webhook is its only secret."""
+    notified.subscribe("team", TargetKind.SLACK)
+    notified.installation.subscriptions.test(OPERATOR, "team")
+
+    logging.getLogger("tidegate.worker").info("sent")
+
+    assert len(notified.receiver.requests) == 1
+    found = logged()
+    assert "sent" in found
+    assert notified.url("team") not in found
 
 
 def test_a_private_address_is_refused_unless_the_settings_allow_it(

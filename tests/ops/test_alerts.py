@@ -62,18 +62,21 @@ def test_each_alert_fires_and_stays_silent(programs: Path) -> None:
     promtool(programs, "test", "rules", "alerts_test.yml")
 
 
-def test_each_alert_has_a_firing_case_and_a_page() -> None:
+def test_each_alert_has_a_firing_and_a_silent_case_and_a_page() -> None:
     alerts = {rule["alert"]: rule for rule in rules() if "alert" in rule}
     cases = yaml.safe_load((OPS / "alerts_test.yml").read_text())["tests"]
-    fired = {
-        case["alertname"]
-        for test in cases
-        for case in test["alert_rule_test"]
-        if case["exp_alerts"]
-    }
+    fired, silent = (
+        {
+            case["alertname"]
+            for test in cases
+            for case in test["alert_rule_test"]
+            if bool(case["exp_alerts"]) is fires
+        }
+        for fires in (True, False)
+    )
     page = (ROOT / "docs/alerts.md").read_text()
 
-    assert sorted(fired) == sorted(alerts)
+    assert sorted(fired) == sorted(silent) == sorted(alerts)
     for name, rule in alerts.items():
         assert rule["annotations"]["runbook"] == f"docs/alerts.md#{name.lower()}"
         assert f"\n## {name}\n" in page

@@ -22,6 +22,7 @@ from tidegate.control.queries.reads import Reads
 from tidegate.domain.channels.rows import QUARANTINE
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.packages import rows as package_rows, states as package_states
+from tidegate.domain.requests import rows as request_rows, states as request_states
 from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
 
 CHANNELS_MAX: Final = 400
@@ -51,6 +52,7 @@ class FleetMetrics(Collector):
         yield from _host_gauges(picture, named)
         yield _ended_rollouts(picture, named)
         yield from self._rollout_gauges(named)
+        yield self._degraded(picture, named)
         yield self._quarantined(named)
         yield from self._approvals()
 
@@ -79,6 +81,24 @@ class FleetMetrics(Collector):
                     )
         return gauges.families()
 
+    def _degraded(self, picture: FleetPicture, named: frozenset[str]) -> GaugeMetricFamily:
+        newest = [item for item in picture.channels if item.newest_rollout_id is not None]
+        found: dict[tuple[str], float] = {}
+        for start in range(0, len(newest), ROWS_MAX):
+            some = newest[start : start + ROWS_MAX]
+            keys = (rollout_rows.tally_key(item.newest_rollout_id or "") for item in some)
+            tallies = self._reads.find_all(*((key, rollout_rows.RolloutTally) for key in keys))
+            for item, tally in zip(some, tallies, strict=True):
+                key = (_label(named, item.channel),)
+                is_degraded = tally is not None and tally.row.degraded
+                found[key] = max(float(is_degraded), found.get(key, 0.0))
+        return _gauge(
+            "tidegate_rollout_degraded",
+            "1 while hosts of the newest rollout failed or drifted after it ended, by channel",
+            ("channel",),
+            found,
+        )
+
     def _quarantined(self, named: frozenset[str]) -> GaugeMetricFamily:
         counted = Counter(
             _label(named, item.row.channel) for item in self._reads.iterate(QUARANTINE)
@@ -97,20 +117,35 @@ class FleetMetrics(Collector):
             of=(str(package_states.Lifecycle.PROPOSED),),
             limit=APPROVALS_MAX,
         )
-        since = [item.row.proposed_at for item in proposed if item.row.proposed_at is not None]
-        oldest = (self._clock() - min(since)).total_seconds() if since else 0.0
+        now = self._clock()
+        since = {
+            "revision": [item.row.proposed_at for item in proposed if item.row.proposed_at],
+            "request": self._since(request_states.RequestState.WAITING, now),
+            "review": self._since(request_states.RequestState.TO_REVIEW, now),
+        }
         yield _gauge(
             "tidegate_approvals_waiting",
-            "What waits for an approval, by kind",
+            "What waits for an approval or a review, by kind: revision, request, review",
             ("kind",),
-            {("revision",): len(proposed)},
+            {(kind,): len(times) for kind, times in since.items()},
         )
         yield _gauge(
             "tidegate_approvals_oldest_seconds",
-            "For how long the oldest has waited for an approval, by kind",
+            "For how long the oldest has waited for an approval or a review, by kind",
             ("kind",),
-            {("revision",): max(0.0, oldest)},
+            {
+                (kind,): max(0.0, (now - min(times, default=now)).total_seconds())
+                for kind, times in since.items()
+            },
         )
+
+    def _since(self, state: request_states.RequestState, now: datetime) -> list[datetime]:
+        """Return since when the requests of a state wait."""
+        found = self._reads.newest(
+            request_rows.REQUESTS, "by_state", of=(str(state),), limit=APPROVALS_MAX
+        )
+        rows: list[request_rows.ChannelRequest] = [item.row for item in found]
+        return [row.made_at for row in rows if row.expires_at is None or now < row.expires_at]
 
 
 class RolloutGauges:
@@ -150,7 +185,6 @@ class RolloutGauges:
         meanings = {
             "tidegate_rollout_halted": "1 while a failed host stops the newest open rollout",
             "tidegate_rollout_paused": "1 while the newest open rollout is paused",
-            "tidegate_rollout_degraded": "1 while hosts of it failed or drifted after they ended",
             "tidegate_rollout_wave": "The wave that the newest open rollout is in, counted from 1",
             "tidegate_rollout_waves": "How many waves the newest open rollout has",
             "tidegate_rollout_age_seconds": "For how long the newest open rollout has been open",
@@ -161,7 +195,6 @@ class RolloutGauges:
             values: dict[str, float] = {
                 "tidegate_rollout_halted": tally.halted_at is not None,
                 "tidegate_rollout_paused": tally.paused_at is not None,
-                "tidegate_rollout_degraded": tally.degraded,
                 "tidegate_rollout_wave": tally.current_wave + 1,
                 "tidegate_rollout_waves": len(tally.waves),
                 "tidegate_rollout_age_seconds": max(0.0, (now - rollout.opened_at).total_seconds()),

@@ -18,7 +18,8 @@ from tidegate.domain.requests import deadlines, rows, states
 from tidegate.kernel.model import Meta
 
 ACTOR = Meta(actor="worker")
-LOOKED_AT_MAX = 500  # requests per state and round, newest first
+PAGE = 500  # requests that are read at once
+PAGES_MAX = 200  # of one state in a round
 
 
 class RequestDeadlines:
@@ -63,8 +64,15 @@ class RequestDeadlines:
         self._leader.resign()
 
     def _rows(self, state: states.RequestState) -> Iterator[rows.ChannelRequest]:
-        found = self._reads.newest(rows.REQUESTS, "by_state", of=(str(state),), limit=LOOKED_AT_MAX)
-        return (item.row for item in found)
+        after = ""
+        for _ in range(PAGES_MAX):
+            page = self._reads.newest(
+                rows.REQUESTS, "by_state", of=(str(state),), after=after, limit=PAGE
+            )
+            yield from (item.row for item in page)
+            if len(page) < PAGE:
+                return
+            after = page[-1].entry
 
     def _end(self, row: rows.ChannelRequest) -> bool:
         command = deadlines.EndRequest(

@@ -273,7 +273,8 @@ def make_notify_loop(found: Installation) -> worker_loops.NotifyLoop:
         found.installation_ref,
         found.name_of,
     )
-    return worker_loops.NotifyLoop(leader, Notifier(found.control, leader), sender)
+    notifier = Notifier(found.control, leader, found.fleet_reader)
+    return worker_loops.NotifyLoop(leader, notifier, sender)
 
 
 def make_policies_loop(found: Installation) -> worker_loops.PoliciesLoop:

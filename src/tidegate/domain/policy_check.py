@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime, timedelta
 
 from msgspec import Struct, structs
 
 from tidegate.domain.channels import policy as channel_policy, policy_document, rows
 from tidegate.domain.fleet import claims, rows as fleet_rows
 from tidegate.domain.planner import Plan, plan
+from tidegate.domain.windows import demands, evaluation, facts as window_facts, sentences
 from tidegate.errors import TidegateError
 
 HOSTS_NAMED_MAX = 5
@@ -29,6 +31,8 @@ class PolicySite(Struct, frozen=True):
     scopes: tuple[fleet_rows.ChannelScope, ...]
     hosts: tuple[fleet_rows.Host, ...]
     budgets: tuple[fleet_rows.Budget, ...]
+    windows: tuple[window_facts.WindowSpec, ...] = ()
+    at: datetime | None = None  # now; None: windows are not looked at
 
 
 def check(read: policy_document.PolicyRead, site: PolicySite | None) -> PolicyCheck:
@@ -46,7 +50,7 @@ def check(read: policy_document.PolicyRead, site: PolicySite | None) -> PolicyCh
         if not faults:
             try:
                 made = plan(structs.replace(channel, policy=policy), site.hosts, site.budgets)
-                warnings += _warnings(made)
+                warnings += [*_warnings(made), *_window_warnings(made, site)]
             except TidegateError as error:
                 faults.append(channel_policy.PolicyFinding("", error.detail))
     return PolicyCheck(_once(faults), tuple(warnings), tuple(_notes(read)))
@@ -94,6 +98,31 @@ def _warnings(made: Plan) -> Iterator[channel_policy.PolicyFinding]:
         yield channel_policy.PolicyFinding(
             "host_edges", f"{edge.after} does not wait for {edge.before}: {edge.reason}."
         )
+
+
+def _window_warnings(made: Plan, site: PolicySite) -> Iterator[channel_policy.PolicyFinding]:
+    """Find waves with a host for which no opening of its windows is long enough."""
+    if site.at is None or not made.policy.must_fit:
+        return
+    view = evaluation.WindowView(site.windows, made.channel, made.package, site.at)
+    labels = {host.host_id: host.labels for host in site.hosts}
+    for number, wave in enumerate(made.waves):
+        need = demands.need_of(made.host_policy(number))
+        assert need is not None, "the policy says must_fit"
+        for host_id in wave.hosts:
+            verdict = view.judge(host_id, labels[host_id], need)
+            if verdict.is_open or verdict.until is not None or verdict.by is None:
+                continue
+            window = verdict.by.window
+            opens = sentences.span_text(timedelta(seconds=window.duration_seconds))
+            is_allow = window.kind is window_facts.WindowKind.ALLOW
+            what = f"is open for {opens}" if is_allow else "leaves no time that is long enough"
+            yield channel_policy.PolicyFinding(
+                "must_fit",
+                f"must_fit: wave {wave.name} needs {sentences.span_text(need)}, window "
+                f"{window.window_id} {what}: no order would ever go out.",
+            )
+            break
 
 
 def _notes(read: policy_document.PolicyRead) -> Iterator[channel_policy.PolicyFinding]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 from msgspec import Struct
 
 from tidegate.api.routes import channel_documents, channels
+from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.queries.policies import check_document
 from tidegate.control.queries.reads import Reads
@@ -60,6 +61,7 @@ def check(
     request: routing.Request[inputs.Nothing, inputs.Nothing, PolicyAsked],
     reads: Reads,
     fleet_reader: FleetReader,
+    clock: Clock,
 ) -> routing.Response:
     """Check a policy and list every fault, warning and note; nothing changes."""
     body = request.body
@@ -74,7 +76,9 @@ def check(
             name = UNNAMED
         selectors.parse(body.selector)
         planned = rows.ChannelScope(name, body.package, body.selector)
-    read, found, channel = check_document(reads, fleet_reader, body.policy, name, planned)
+    read, found, channel = check_document(
+        reads, fleet_reader, body.policy, name, planned, now=clock()
+    )
     is_sound = not found.faults
     compared = is_sound and channel is not None
     answer = PolicyChecked(

@@ -25,11 +25,12 @@ from tidegate.clock import Clock
 from tidegate.control.fleet import agent_sessions, request_macs, used_proofs
 from tidegate.control.lanes import Lanes
 from tidegate.control.publication.manifests import key_id
+from tidegate.control.queries import host_limits
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome
 from tidegate.control.secrets import Secrets
 from tidegate.domain.channels.rows import ProtectedChannels, protected_channels_key
-from tidegate.domain.fleet import claims, credentials, joins as fleet_joins, refusals, rows, slices
+from tidegate.domain.fleet import credentials, joins as fleet_joins, refusals, rows, slices
 from tidegate.domain.fleet.selectors import check_host_id, check_labels
 from tidegate.domain.hosts import protocol
 from tidegate.errors import ConditionFailed, Forbidden, IdempotencyMismatch, InvalidInput
@@ -149,20 +150,17 @@ class Enrollment:
         )
 
     def _demand_stays(self, host_id: str, labels: dict[str, str] | None) -> None:
-        """Check that a token's labels do not take a known host out of a protected channel. Channels
-        may change meanwhile, so this is checked when the token is made and when it is traded.
+        """Check that a token's labels do not take a known host out of a protected channel, or out
+        of what holds it back there. Channels may change meanwhile, so this is checked when the
+        token is made and when it is traded.
 
         Raises:
             HostLeavesProtected.
         """
-        host, fleet, protected = self._reads.find_all(
-            (rows.host_key(host_id), rows.Host),
-            (rows.fleet_key(), rows.Fleet),
-            (protected_channels_key(), ProtectedChannels),
-        )
-        if labels is None or host is None or fleet is None or protected is None:
+        protected = self._reads.find(protected_channels_key(), ProtectedChannels)
+        if labels is None or protected is None:
             return
-        for channel in claims.list_left(fleet.row.channels, host.row, labels):
+        for channel in host_limits.list_loosened(self._reads, host_id, labels):
             if channel in protected.row.channels:
                 raise refusals.HostLeavesProtected(host_id, channel)
 

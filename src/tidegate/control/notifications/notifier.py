@@ -8,16 +8,28 @@ queued twice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
 from itertools import islice
 from typing import Final
 
 from tidegate.control import leaders, runtime
-from tidegate.domain.notifications import bursts, from_facts, matching, rows, slices
+from tidegate.control.fleet.reader import FleetReader
+from tidegate.control.notifications import stuck_rollouts
+from tidegate.domain.notifications import (
+    bursts,
+    from_facts,
+    matching,
+    rows,
+    slices,
+    stored_bursts,
+)
 from tidegate.domain.notifications.notices import Notice
 from tidegate.kernel import codec, model, store
 
 PAGE = 1_000
 STORED_EVERY: Final = 5_000  # positions; at most so many are read again after a restart
+BURSTS_BYTES_MAX: Final = model.ROW_BYTES_MAX - 1_024  # a row has the position, too
+LOOK_EVERY: Final = timedelta(seconds=15)  # for gates that need a person
 READS: Final = from_facts.READS | bursts.READS
 ACTOR: Final = model.Meta(actor="notifier")
 
@@ -29,9 +41,13 @@ Subscribers = Sequence[
 class Notifier:
     """Turns facts into notices while this process is the leader."""
 
-    def __init__(self, control: runtime.Control, leader: leaders.Leader) -> None:
+    def __init__(
+        self, control: runtime.Control, leader: leaders.Leader, reader: FleetReader
+    ) -> None:
         self._control = control
         self._leader = leader
+        self._reader = reader
+        self._looked_at: datetime | None = None  # when stuck rollouts were looked for
         self._term = ""  # the term in which the position was read
         self._position: model.Position = 0
         self._stored: model.Position = 0
@@ -42,13 +58,15 @@ class Notifier:
         """Queue notices of new facts; return whether there is more to read at once."""
         if not self._leader.lead():
             return False
+        head = self._control.store.head()
         subscribers = self._subscribers()
         if self._leader.token != self._term:
-            self._begin(subscribers)
-        if not subscribers:
-            self._position = self._control.store.head()
+            self._begin(subscribers, head)
+        if not subscribers:  # what happens until there is one is not followed
+            self._position, self._bursts = head, bursts.BurstState()
             return False
         page = self._control.store.feed(after=self._position, limit=PAGE).events
+        subscribers = self._subscribers()  # again: one may have been created before the last event
         is_last = len(page) < PAGE
         if not is_last:
             page = whole_commits(page)
@@ -58,7 +76,8 @@ class Notifier:
         gathered = bursts.advance(self._bursts, followed, known)
         position = page[-1].position if page else self._position
         if is_last:  # deadlines are checked when all facts have been read
-            gathered, due = bursts.tell(gathered, self._control.clock(), position)
+            now = self._control.clock()
+            gathered, due = bursts.tell(gathered, now, position, self._find_stuck(gathered, now))
             notices += due
         self._queue(notices, subscribers)
         self._bursts = gathered  # only now: what was not queued is queued in the next round
@@ -66,6 +85,13 @@ class Notifier:
         if notices or position - self._stored >= STORED_EVERY:
             self._store_position()
         return self._replay(subscribers) or not is_last
+
+    def _find_stuck(self, gathered: bursts.BurstState, now: datetime) -> dict[str, str] | None:
+        """Return why gates need a person now; None: this was looked at a moment ago."""
+        if self._looked_at is not None and now < self._looked_at + LOOK_EVERY:
+            return None
+        self._looked_at = now
+        return stuck_rollouts.find_stuck(self._reader, gathered.gates, now)
 
     # ── replays ──
 
@@ -101,7 +127,7 @@ class Notifier:
         command = slices.FinishReplay(term=self._leader.token, name=name)
         self._control.execute(slices.finish_replay, command, meta=ACTOR)
 
-    def _begin(self, subscribers: Subscribers) -> None:
+    def _begin(self, subscribers: Subscribers, head: model.Position) -> None:
         """Read where the last leader stopped. The first leader begins at the first subscription."""
         (record,) = self._control.store.get(rows.position_key())
         if record is not None:
@@ -110,7 +136,7 @@ class Notifier:
         elif subscribers:
             self._position = min(born for _, born in subscribers)
         else:
-            self._position = self._control.store.head()
+            self._position = head
         self._stored = self._position
         self._replays = {}
         self._term = self._leader.token
@@ -157,7 +183,8 @@ class Notifier:
             slices.AddressedNotice(subscription.name, notice)
             for notice in notices
             for subscription, born in subscribers
-            if notice.position > born and matching.is_wanted(subscription, notice)
+            # The creation makes no notice, but one that is due to time may have its position.
+            if notice.position >= born and matching.is_wanted(subscription, notice)
         )
         self._land(items)
 
@@ -171,7 +198,8 @@ class Notifier:
         key = rows.position_key()
         (record,) = self._control.store.get(key)
         version = model.ABSENT if record is None else record.version
-        content = codec.encode(rows.NotifierPosition(position=self._position, bursts=self._bursts))
+        kept = stored_bursts.fit(self._bursts, BURSTS_BYTES_MAX)
+        content = codec.encode(rows.NotifierPosition(position=self._position, bursts=kept))
         writes = (model.Put(key, content, version), self._leader.fence)
         (outcome,) = self._control.store.commit(
             model.Commit(self._control.clock(), ACTOR, writes=writes)

@@ -10,10 +10,11 @@ from tidegate.control.fleet.enrollment import Enrollment, MadeToken
 from tidegate.control.lanes import LaneBusy, Lanes
 from tidegate.control.operations import ids, protection
 from tidegate.control.operations.execute import Execute
+from tidegate.control.queries import host_limits
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access import callers, roles, steps
-from tidegate.domain.fleet import claims, refusals, rows, slices as fleet_slices
+from tidegate.domain.fleet import refusals, rows, slices as fleet_slices
 from tidegate.errors import StaleVersion, Unavailable
 from tidegate.kernel import model, slices as kernel_slices
 
@@ -82,8 +83,8 @@ class HostOperations:
         )
 
     def label(self, caller: callers.Caller, host_id: str, labels: dict[str, str]) -> model.Position:
-        """Replace the labels of a host. If it leaves a protected channel, this takes a second
-        person.
+        """Replace the labels of a host. If it leaves a protected channel, or a window or budget
+        holds it less there, this takes a second person.
 
         Raises:
             HostNotFound, HostGone, InvalidLabel, SelectorOverlap, StaleVersion.
@@ -101,26 +102,18 @@ class HostOperations:
                 rows.FLEET, lambda: self._execute(fleet_slices.label_host, command, by)
             )
 
-        left = self._list_left(host_id, labels)
-        if not left:
+        loosened = host_limits.list_loosened(self._reads, host_id, labels)
+        if not loosened:
             return self._position(host_id, run(caller))
         verb = protection.GuardedVerb(
             step=steps.LABEL_HOST,
-            channels=left,
+            channels=loosened,
             arguments={"host_id": host_id, "labels": labels},
             check=lambda: self._demand_seen(caller, host_id),
             rehearse=lambda: self._execute.rehearse(fleet_slices.label_host, command),
         )
         earlier = lambda: self._execute.earlier(fleet_slices.label_host, command, caller)  # noqa: E731
         return self._position(host_id, self._guard.run(caller, verb, run, earlier))
-
-    def _list_left(self, host_id: str, labels: dict[str, str]) -> tuple[str, ...]:
-        """List the channels that the host would leave."""
-        host = self._reads.find(rows.host_key(host_id), rows.Host)
-        fleet = self._reads.find(rows.fleet_key(), rows.Fleet)
-        if host is None or fleet is None:
-            return ()
-        return claims.list_left(fleet.row.channels, host.row, labels)
 
     def _demand_seen(self, caller: callers.Caller, host_id: str) -> None:
         """Raises: StaleVersion, HostNotFound."""

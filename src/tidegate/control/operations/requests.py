@@ -22,7 +22,7 @@ from tidegate.control.operations.rollouts import RolloutOperations
 from tidegate.control.operations.windows import WindowOperations
 from tidegate.control.queries import people, request_changes
 from tidegate.control.queries.reads import Found, Reads
-from tidegate.domain.access import callers, scopes, steps
+from tidegate.domain.access import callers, principals, scopes, steps
 from tidegate.domain.channels import facts as channel_facts, refusals as channel_refusals
 from tidegate.domain.releases.refusals import ReleaseNotPinnable
 from tidegate.domain.requests import (
@@ -156,6 +156,13 @@ def _mend(error: errors.TidegateError, row: rows.ChannelRequest) -> str:
     return f"{error.detail.rstrip('.')}. Next: tidegate {command}"
 
 
+def _may_approve(principal: principals.Principal, row: rows.ChannelRequest) -> bool:
+    """Whether a person may approve on each channel of the request, at this moment."""
+    verbs = steps.APPROVE_REQUEST.verbs
+    found = map(scopes.channel_scope, row.channels)
+    return all(any(principal.may(verb, scope) for verb in verbs) for scope in found)
+
+
 class RequestOperations:
     """The verbs of a request.
 
@@ -250,6 +257,16 @@ class RequestOperations:
             except NOT_NOW as error:
                 refusal = _mend(error, row)
         position = self._run(request_slices.approve_request, approval, caller, row)
+        left = self._guard.demand(request_id).row
+        if not refusal and left.state is states.RequestState.APPROVED:  # others approved meanwhile
+            try:
+                return self._carry_approved(caller, left, hosts)
+            except refusals.RequestOutdated:
+                raise
+            except refusals.RequestOver:
+                return self._outcome(request_id, position)  # another approver carries it out
+            except NOT_NOW as error:
+                refusal = _mend(error, left)
         return self._outcome(request_id, position, refusal)
 
     def run(
@@ -265,8 +282,13 @@ class RequestOperations:
             raise refusals.ApprovalsMissing(request_id, len(row.approvals), row.approvals_needed)
         if row.state is not states.RequestState.APPROVED:
             raise refusals.RequestOver(request_id, row.state)
+        return self._carry_approved(caller, row, hosts)
+
+    def _carry_approved(
+        self, caller: callers.Caller, row: rows.ChannelRequest, hosts: int | None
+    ) -> RequestOutcome:
         carried = request_slices.CarryRequest(
-            request_id=request_id,
+            request_id=row.request_id,
             channel=row.channel,
             by=caller.id,
             kind=row.kind,
@@ -389,13 +411,17 @@ class RequestOperations:
             RequestOutdated, RequestImpossible: it is void, which was recorded.
             The errors of the requested command.
         """
+        find = people.principal_of(self._reads)
         asker = callers.Caller(
-            principal=people.principal_of(self._reads)(row.by),
+            principal=find(row.by),
             request_id=caller.request_id,
             carried_by=caller.id,
             alongside=kernel_slices.Alongside(request_slices.carry_request, command),
         )
         try:
+            if not all(_may_approve(find(by), row) for by in row.approvals):
+                what = "a person who approved it lost that permission"
+                raise refusals.RequestOutdated(row.request_id, row.channel, what)
             done = self._runner(row)(asker)
         except refusals.RequestOutdated as outdated:
             self._end(caller, row, outdated)

@@ -58,6 +58,7 @@ class ChannelPicture(Struct, kw_only=True):
     running: Counter[str] = Counter()  # digest → hosts that report it
     unknown: int = 0  # hosts that have not reported what they run
     outcomes: dict[str, int] = {}  # outcome → number of the channel's rollouts
+    newest_rollout_id: str | None = None
 
     @property
     def hosts(self) -> int:
@@ -108,6 +109,7 @@ class FleetPictures:
                 digest=None if pin is None else pin.digest,
                 running=Counter(),
                 outcomes=channel.outcomes,
+                newest_rollout_id=channel.newest_rollout_id,
             )
         liveness = {
             live.host_id: live

@@ -10,6 +10,8 @@ from tidegate.control.queries.reads import Reads
 from tidegate.domain.channels import facts, policy_document, refusals, rows
 from tidegate.domain.fleet.rows import ChannelScope, Fleet, fleet_key
 from tidegate.domain.policy_check import PolicyCheck, PolicySite, check
+from tidegate.domain.windows import rows as window_rows
+from tidegate.domain.windows.slices import WINDOWS_MAX, spec_of
 
 
 def check_document(
@@ -18,6 +20,8 @@ def check_document(
     document: Any,
     channel: str | None,
     planned: ChannelScope | None = None,
+    *,
+    now: datetime,
 ) -> tuple[policy_document.PolicyRead, PolicyCheck, rows.Channel | None]:
     """Return a policy as it would be stored, the findings about it, and the channel.
 
@@ -40,6 +44,10 @@ def check_document(
         scopes=() if around is None else around.row.channels,
         hosts=tuple(fleet.hosts()),
         budgets=tuple(seen.row for seen in fleet.budgets() if not seen.row.removed),
+        windows=tuple(
+            spec_of(item.row) for item in reads.range(window_rows.WINDOWS, limit=WINDOWS_MAX)
+        ),
+        at=now,
     )
     return read, check(read, site), found
 

@@ -13,6 +13,7 @@ from tidegate.control.queries.reads import Reads
 from tidegate.domain.access import steps
 from tidegate.domain.channels import facts as channel_facts, policy_document, rows as channel_rows
 from tidegate.domain.channels.policy import wave_names
+from tidegate.domain.fleet import selectors
 from tidegate.domain.fleet.rows import Budget, Host, budget_key, host_key
 from tidegate.domain.releases.rows import Actual, actual_key
 from tidegate.domain.requests import changes, rows as request_rows, states, subjects
@@ -225,8 +226,9 @@ class _Changes:
                 yield from self._budget(command)
             case steps.LABEL_HOST.name:
                 host = self._find(host_key(command["host_id"]), Host)
-                labels = {} if host is None else host.labels
-                yield from _compare(labels, command["labels"], "label ")
+                labels, reported = ({}, {}) if host is None else selectors.split_labels(host.labels)
+                given = {k: v for k, v in command["labels"].items() if reported.get(k) != v}
+                yield from _compare(labels, given, "label ")
 
     def _clearance(self) -> Iterator[RequestChange]:
         command = self._command

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, structs
 
+from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.channels import ChannelOperations
 from tidegate.control.queries import policies, request_changes
@@ -81,6 +82,7 @@ class ChannelForms:
 
     reads: Reads
     fleet_reader: FleetReader
+    clock: Clock
 
     def new(self, request: routing.Request[Any, Any, Any]) -> form_screens.FormPage:
         packages = self.reads.range(PACKAGES, limit=PACKAGES_MAX)
@@ -179,7 +181,7 @@ class ChannelForms:
         except TidegateError as error:
             return structs.replace(form, fields=dashboard_forms.mark(form.fields, error, PLACES))
         read, checked, row = policies.check_document(
-            self.reads, self.fleet_reader, document, channel
+            self.reads, self.fleet_reader, document, channel, now=self.clock()
         )
         findings = [
             plan_screens.PlanFinding(chip=chip, text=item.sentence)

@@ -26,22 +26,6 @@ def claims(
     return list(found.values())
 
 
-def list_left(
-    scopes: Iterable[rows.ChannelScope], host: rows.Host, labels: Mapping[str, str]
-) -> tuple[str, ...]:
-    """List the channels that a host would leave if operators gave it these labels.
-
-    The labels that come from the host itself do not change.
-    """
-    after = {**labels, **selectors.split_labels(host.labels)[1]}
-    found = ((scope.channel, selectors.parse(scope.selector)) for scope in scopes)
-    return tuple(
-        channel
-        for channel, selector in found
-        if selector.matches(host.labels, host.host_id) and not selector.matches(after, host.host_id)
-    )
-
-
 def check_scope(
     scopes: Iterable[rows.ChannelScope], scope: rows.ChannelScope, hosts: Iterable[rows.Host]
 ) -> None:

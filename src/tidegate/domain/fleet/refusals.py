@@ -71,14 +71,15 @@ class HostExists(Formatted, Conflict):
 
 
 class HostLeavesProtected(Formatted, Refused):
-    """The token's labels would take the host out of a protected channel; a second person must
-    approve.
+    """The token's labels would take the host out of a protected channel, or of a window or budget
+    there; a second person must approve.
     """
 
     code = "host_leaves_protected"
     message = (
-        "with these labels {host_id} would leave {channel}, which is protected; make the token "
-        "without labels, then change them with tidegate host label {host_id}"
+        "with these labels {host_id} would leave {channel}, which is protected, or a window or "
+        "budget there; make the token without labels, then change them with tidegate host label "
+        "{host_id}"
     )
     host_id: str
     channel: str

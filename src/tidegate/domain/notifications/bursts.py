@@ -4,7 +4,7 @@
     tell(state, now)       ──▶ state, notices     the notices that are due
 
     event             first sent after   again
-    rollout.waiting   60 s or 30 min     never for the same gate of the rollout
+    rollout.waiting   60 s or 30 min     never for the same gate of the rollout, or the same wave
     rollout.degraded  60 s               never for the same rollout
     hosts.silent      60 s               after 15 min, if 10 % or 10 hosts more are silent
     hosts.heard       at once            when none of the channel is silent any more
@@ -23,6 +23,7 @@ from typing import Any, Final
 from msgspec import Struct, structs
 
 from tidegate.domain.access.scopes import channel_scope
+from tidegate.domain.channels import facts as channel_facts
 from tidegate.domain.fleet import facts as fleet_facts, rows as fleet_rows, selectors
 from tidegate.domain.hosts import facts as host_facts, states
 from tidegate.domain.notifications import (
@@ -44,10 +45,11 @@ LOST: Final = timedelta(hours=24)
 PILE: Final = timedelta(minutes=5)
 NAMED_MAX: Final = 1_000  # silent hosts of a channel that are stored by name; more are counted
 ORDINAL_MIN: Final = 10  # lower ones are for notices of a single fact
-KEPT_MAX: Final = 500  # waits, rollouts, piles; the oldest are dropped
+KEPT_MAX: Final = 2_000  # waits, rollouts, piles; the oldest are dropped
 NEEDS_PERSON: Final = frozenset({"freshness", "quarantine"})
 # Other messages report these gates, or they open by themselves as the rollout proceeds.
-UNREPORTED_GATES: Final = frozenset({"halted", "dispatchable", "wave-promotion", "host-busy"})
+UNREPORTED_GATES: Final = frozenset({"halted", "dispatchable", "host-busy"})
+WAVES: Final = "wave-promotion"  # reported only while it needs a person
 
 
 class WaitingGate(Struct, frozen=True, omit_defaults=True):
@@ -57,6 +59,9 @@ class WaitingGate(Struct, frozen=True, omit_defaults=True):
     reason: str
     is_told: bool = False
     is_open: bool = False  # it opened; remembered, so that it is reported once
+    stuck: str = ""  # why it needs a person, if it did when it was looked at last
+    stuck_since: datetime | None = None
+    told: tuple[str, ...] = ()  # the waves that needed a person, in words that were reported
 
 
 class Degradation(Struct, frozen=True, omit_defaults=True):
@@ -74,7 +79,7 @@ class SilentHosts(Struct, frozen=True, omit_defaults=True):
     since: datetime
     named: dict[str, datetime] = {}  # with the time of the last heartbeat of each
     others: int = 0
-    told: int = 0  # how many the last notice reported
+    told: int = 0  # how many the last notice reported, or fewer if some reported again
     told_at: datetime | None = None
     lost_at: datetime | None = None  # when the last notice about lost hosts was made
 
@@ -157,9 +162,10 @@ def _add_gate(
     key = f"{fact.rollout_id} {fact.gate}"
     known = draft.gates.get(key)
     if fact.blocked:
-        told = known is not None and known.is_told
-        draft.gates[key] = WaitingGate(followed.at, fact.reason, is_told=told)
-    elif known is not None and known.is_told:
+        told = (False, ()) if known is None else (known.is_told, known.told)
+        reason = "" if fact.gate == WAVES else fact.reason
+        draft.gates[key] = WaitingGate(followed.at, reason, is_told=told[0], told=told[1])
+    elif known is not None and (known.is_told or known.told):
         draft.gates[key] = structs.replace(known, is_open=True)
     else:
         draft.gates.pop(key, None)
@@ -238,6 +244,15 @@ def _remove_silent(
             draft.silent[channel] = structs.replace(found, others=found.others - 1)
 
 
+def _forget_channel(
+    draft: _Draft,
+    followed: from_facts.FollowedFact,
+    fact: channel_facts.ChannelDeleted,
+    rows: from_facts.Rows,
+) -> None:
+    draft.silent.pop(fact.channel, None)
+
+
 def _channels_of(host_id: str, rows: from_facts.Rows) -> list[str]:
     host, fleet = rows.get(fleet_rows.host_key(host_id)), rows.get(fleet_rows.fleet_key())
     if not isinstance(host, fleet_rows.Host) or not isinstance(fleet, fleet_rows.Fleet):
@@ -274,6 +289,7 @@ _ADDS: Final[
     fleet_facts.HostHeard: _remove_silent,
     fleet_facts.HostRetired: _remove_silent,
     fleet_facts.HostRevoked: _remove_silent,
+    channel_facts.ChannelDeleted: _forget_channel,
     IntentDied: _pile(
         "outbox.dead", lambda fact: fact.scope, lambda fact: (channel_scope(fact.scope),)
     ),
@@ -306,11 +322,18 @@ def rows_for(fact: Struct) -> tuple[Key, ...]:
 
 
 def tell(
-    state: BurstState, now: datetime, position: Position
+    state: BurstState,
+    now: datetime,
+    position: Position,
+    stuck: Mapping[str, str] | None = None,
 ) -> tuple[BurstState, tuple[notification_notices.Notice, ...]]:
-    """The notices that are due, and the state afterwards. ``position``: of the newest fact."""
+    """The notices that are due, and the state afterwards. ``position``: of the newest fact.
+    ``stuck``: why gates need a person now, by key; None: that was not looked at.
+    """
     draft = _Draft(state)
     found: list[dict[str, Any]] = []
+    if stuck is not None:
+        _note_stuck(draft, now, stuck)
     _report_gates(draft, now, found)
     _report_degraded(draft, now, found)
     _report_silent(draft, now, found)
@@ -344,14 +367,30 @@ def _about(event: str, rollout_id: str, **more: Any) -> dict[str, Any]:
     }
 
 
+def _note_stuck(draft: _Draft, now: datetime, stuck: Mapping[str, str]) -> None:
+    for key, gate in draft.gates.items():
+        reason = "" if gate.is_open else stuck.get(key, "")
+        if reason != gate.stuck:
+            since = now if reason else None
+            draft.gates[key] = structs.replace(gate, stuck=reason, stuck_since=since)
+
+
 def _report_gates(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
     for key, gate in draft.gates.items():
         rollout_id, _, name = key.partition(" ")
+        if name == WAVES and gate.stuck in ("", *gate.told):
+            continue
         due = gate.since + (SOON if name in NEEDS_PERSON else LONG)
+        if gate.stuck_since is not None:
+            due = min(due, gate.stuck_since + SOON) if name != WAVES else gate.stuck_since + SOON
         if gate.is_told or now < due:
             continue
-        draft.gates[key] = structs.replace(gate, is_told=True)
-        found.append(_about("rollout.waiting", rollout_id, gate=name, reason=gate.reason))
+        if name == WAVES:
+            draft.gates[key] = structs.replace(gate, told=(*gate.told, gate.stuck))
+        else:
+            draft.gates[key] = structs.replace(gate, is_told=True)
+        reason = gate.stuck or gate.reason
+        found.append(_about("rollout.waiting", rollout_id, gate=name, reason=reason))
 
 
 def _report_degraded(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
@@ -371,6 +410,7 @@ def _report_silent(draft: _Draft, now: datetime, found: list[dict[str, Any]]) ->
             if item.told_at is not None:
                 found.append({"event": "hosts.heard", **about})
             continue
+        item = structs.replace(item, told=min(item.told, item.count))  # growth from here counts
         if _is_silence_due(item, now):
             item = structs.replace(item, told=item.count, told_at=now)
             hosts = notification_notices.NoticeHosts(

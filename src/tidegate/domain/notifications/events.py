@@ -44,7 +44,7 @@ EVENTS: Final[Mapping[str, CataloguedEvent]] = MappingProxyType(
         "rollout.replaced": CataloguedEvent(INFO, "another rollout replaced one"),
         "rollout.empty": CataloguedEvent(WARNING, "a rollout ended, and no host ran it"),
         "rollout.waiting": CataloguedEvent(
-            WARNING, "a rollout waits for a person, or for 30 minutes; once per gate"
+            WARNING, "a rollout waits for a person, or for 30 minutes; once per gate and wave"
         ),
         "rollout.resumed": CataloguedEvent(INFO, "an operator lets a rollout continue"),
         "rollout.degraded": CataloguedEvent(
@@ -61,11 +61,14 @@ EVENTS: Final[Mapping[str, CataloguedEvent]] = MappingProxyType(
         "revision.published": CataloguedEvent(INFO, "a revision was published"),
         "emergency.used": CataloguedEvent(
             CRITICAL,
-            "an operator overrode a gate, rolled a channel back at once, or bypassed the "
+            "an operator overrode a gate or a wave, rolled a channel back at once, or bypassed the "
             "approval of a protected channel",
         ),
         "emergency.unreviewed": CataloguedEvent(
             CRITICAL, "what was done with break-glass was not reviewed for 72 hours; once"
+        ),
+        "emergency.reviewed": CataloguedEvent(
+            INFO, "another person accepted or disputed what was done with break-glass"
         ),
         "request.made": CataloguedEvent(
             WARNING, "an operator asks for what needs a second person on a protected channel"
@@ -97,9 +100,21 @@ EVENTS: Final[Mapping[str, CataloguedEvent]] = MappingProxyType(
             CRITICAL,
             "a message to another subscription was given up; then one per 5 minutes, counted",
         ),
+        "notify.changed": CataloguedEvent(
+            WARNING, "a person edited or deleted a subscription; for subscriptions of the scope `*`"
+        ),
         "target.disabled": CataloguedEvent(
             CRITICAL, "the receiver of another subscription answered 410"
         ),
+    }
+)
+
+# What ends an alert of a system for alerts, such as PagerDuty.
+RESOLVING: Final = frozenset(
+    {
+        *("rollout.resumed", "rollout.succeeded", "rollout.rolled_back", "rollout.aborted"),
+        *("rollout.replaced", "rollout.empty", "release.quarantine_lifted", "hosts.heard"),
+        "emergency.reviewed",
     }
 )
 

@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.channels import facts as channels, rows as channel_rows
 from tidegate.domain.hosts import facts, probes, rows as host_rows
-from tidegate.domain.notifications import events, notices
+from tidegate.domain.notifications import events, facts as notification_facts, notices
 from tidegate.domain.outbox.redaction import redact
 from tidegate.domain.packages import facts as packages
 from tidegate.domain.requests import facts as requests, rows as request_rows, words
@@ -241,6 +241,26 @@ def _overridden(followed: Followed, fact: rollouts.GateOverridden, rows: Rows) -
     )
 
 
+def _no_notice(followed: Followed, fact: Struct, rows: Rows) -> None:
+    """The rule for a fact that only makes a second notice."""
+
+
+def _passed_wave(
+    followed: Followed, fact: rollouts.WaveSkipped | rollouts.WaveAdvanced, rows: Rows
+) -> notices.Notice | None:
+    if isinstance(fact, rollouts.WaveAdvanced) and not fact.forced:
+        return None
+    return _rollout(
+        followed,
+        "emergency.used",
+        fact.rollout_id,
+        rows,
+        gate="wave-promotion",
+        actor=fact.operator,
+        reason=fact.reason,
+    )
+
+
 # ── releases ──────────────────────────────────────────────────────────────────────────────────────
 
 Shown = facts.RollbackComplete | facts.RollbackFailed | facts.DeadlineExpired
@@ -329,7 +349,13 @@ def _went_past(followed: Followed, fact: requests.EmergencyUsed, rows: Rows) -> 
     )
 
 
-def _request_rule(event: str, *, is_by_person: bool = True) -> _Rule:
+def _describe_verdict(fact: requests.RequestReviewed) -> str:
+    return "accepted" if fact.accepted else "disputed"
+
+
+def _request_rule(
+    event: str, *, is_by_person: bool = True, state: Callable[[Any], str] = lambda fact: ""
+) -> _Rule:
     """The rule for a fact about a request. The request's row says what it is for."""
 
     def notice(followed: Followed, fact: Any, rows: Rows) -> notices.Notice:
@@ -343,6 +369,7 @@ def _request_rule(event: str, *, is_by_person: bool = True) -> _Rule:
             channel=fact.channel,
             subject=fact.request_id,
             asks=asks,
+            state=state(fact),
             actor=fact.by if is_by_person else "",
             reason=getattr(fact, "reason", ""),
         )
@@ -362,6 +389,21 @@ def _freeze_rule(event: str) -> Callable[[Followed, Any, Rows], notices.Notice]:
         )
 
     return notice
+
+
+def _changed(
+    followed: Followed,
+    fact: notification_facts.SubscriptionEdited | notification_facts.SubscriptionDeleted,
+    rows: Rows,
+) -> notices.Notice:
+    """Its scopes are not those of the notice: an edit may have left them."""
+    is_deleted = isinstance(fact, notification_facts.SubscriptionDeleted)
+    return notices.Notice(
+        **describe_event(followed, "notify.changed"),
+        subject=fact.subscription,
+        state="deleted" if is_deleted else "edited",
+        actor=fact.operator,
+    )
 
 
 class _Rule(NamedTuple):
@@ -391,6 +433,8 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
     rollouts.RolloutResumed: _Rule(_resumed, _tally),
     rollouts.WaveContinued: _Rule(_resumed, _tally),
     rollouts.GateOverridden: _Rule(_resumed, _tally),
+    rollouts.WaveSkipped: _Rule(_no_notice, _tally),
+    rollouts.WaveAdvanced: _Rule(_no_notice, _tally),
     facts.RollbackComplete: _Rule(_quarantine_notice, _rows_of_shown),
     facts.RollbackFailed: _Rule(_quarantine_notice, _rows_of_shown),
     facts.DeadlineExpired: _Rule(_quarantine_notice, _rows_of_shown),
@@ -400,6 +444,7 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
     channels.ChannelEdited: _Rule(_channel_rule("channel.edited")),
     requests.EmergencyUsed: _Rule(_went_past),
     requests.EmergencyUnreviewed: _request_rule("emergency.unreviewed", is_by_person=False),
+    requests.RequestReviewed: _request_rule("emergency.reviewed", state=_describe_verdict),
     requests.RequestMade: _request_rule("request.made"),
     requests.RequestApproved: _request_rule("request.approved"),
     requests.RequestRejected: _request_rule("request.rejected"),
@@ -407,6 +452,8 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
     requests.RequestExpired: _request_rule("request.expired", is_by_person=False),
     requests.RequestVoided: _request_rule("request.voided", is_by_person=False),
     requests.RequestExecuted: _request_rule("request.executed"),
+    notification_facts.SubscriptionEdited: _Rule(_changed),
+    notification_facts.SubscriptionDeleted: _Rule(_changed),
     channels.FreezeStarted: _Rule(_freeze_rule("freeze.started")),
     channels.FreezeEnded: _Rule(_freeze_rule("freeze.ended")),
     packages.RevisionProposed: _Rule(_of_revision("revision.proposed")),
@@ -417,6 +464,8 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
 _ALSO: Final[Mapping[type[Struct], Callable[[Followed, Any, Rows], notices.Notice | None]]] = {
     rollouts.RolloutOpened: _opened_now,
     rollouts.GateOverridden: _overridden,
+    rollouts.WaveSkipped: _passed_wave,
+    rollouts.WaveAdvanced: _passed_wave,
 }
 READS: Final = frozenset(fact_type.__name__ for fact_type in _RULES)  # by the name in the log
 
@@ -445,7 +494,8 @@ def notices_of(page: Sequence[Followed], rows: Rows) -> list[notices.Notice]:
     One cause makes one notice. If one commit both stops and halts a rollout, only the halt is
     reported: it comes after the transition there, while a halt of an earlier commit comes before
     it. If a commit bypasses an approval, the notice about that says what was done, so there is no
-    second emergency notice about the rollback or the override itself.
+    second emergency notice about the rollback or the override itself. A commit that starts several
+    waves is one emergency.
     """
     halts = {
         (item.fact.rollout_id, item.fact.at): item.position
@@ -458,7 +508,8 @@ def notices_of(page: Sequence[Followed], rows: Rows) -> list[notices.Notice]:
         if isinstance(item.fact, requests.EmergencyUsed)
         for channel in (item.fact.channel, *item.fact.also)
     }
-    found = []
+    found: list[notices.Notice] = []
+    seconds: set[tuple[str, str, datetime]] = set()
     for item in page:
         fact = item.fact
         if isinstance(fact, rollouts.RolloutTransitioned):
@@ -470,6 +521,10 @@ def notices_of(page: Sequence[Followed], rows: Rows) -> list[notices.Notice]:
             found.append(notice)
         also = _ALSO.get(type(fact))
         second = None if also is None else also(item, fact, rows)
-        if second is not None and (second.channel, item.at) not in bypassed:
+        if second is None or (second.channel, item.at) in bypassed:
+            continue
+        cause = (second.rollout_id, second.gate, item.at)
+        if cause not in seconds:
+            seconds.add(cause)
             found.append(structs.replace(second, ordinal=1))
     return found

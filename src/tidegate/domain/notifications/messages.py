@@ -100,8 +100,7 @@ def to_message(
     }
     actor = _actor(notice.actor, name_of)
     by = "" if actor is None else actor.name
-    page = _page(notice)
-    links = MessageLinks(f"{installation.url}{page}") if installation.url and page else None
+    links = _links(notice, installation.url)
     payload = MessagePayload(
         **shared,  # type: ignore[arg-type]
         installation=installation,
@@ -149,9 +148,18 @@ def _actor(user_id: str, name_of: NameOf) -> MessageActor | None:
     return MessageActor(user_id, name_of(user_id) or FORMER_USER) if user_id else None
 
 
+def _links(notice: notification_notices.Notice, url: str) -> MessageLinks | None:
+    page = _page(notice)
+    if not url or not page:
+        return None
+    explain = f"{url}/v1/rollouts/{notice.rollout_id}/explain" if notice.rollout_id else ""
+    return MessageLinks(f"{url}{page}", explain)
+
+
 _PAGES: Final = {
     "outbox.dead": "/outbox",
     "notify.dead": "/notifications",
+    "notify.changed": "/notifications",
     "target.disabled": "/notifications",
     "freeze.started": "/maintenance",
     "freeze.ended": "/maintenance",

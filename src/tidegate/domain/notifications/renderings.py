@@ -122,13 +122,6 @@ def _facts(payload: messages.MessagePayload) -> list[Json]:
 
 # ── PagerDuty ─────────────────────────────────────────────────────────────────────────────────────
 
-RESOLVING: Final = frozenset(
-    {
-        *("rollout.resumed", "rollout.succeeded", "rollout.rolled_back", "rollout.aborted"),
-        *("rollout.replaced", "rollout.empty", "release.quarantine_lifted", "hosts.heard"),
-    }
-)
-
 
 def render_pagerduty(message: messages.Message, routing_key: str) -> Json | None:
     """Render an event of the Events API v2; None: it does not concern PagerDuty.
@@ -139,7 +132,7 @@ def render_pagerduty(message: messages.Message, routing_key: str) -> Json | None
     ended = payload.event == "rollout.failed" and payload.state == RolloutState.SUPERSEDED
     key = f"tidegate/{payload.installation.log_id}/{_alert(payload)}"
     event: Json = {"routing_key": routing_key, "dedup_key": key[:255]}
-    if payload.event in RESOLVING or ended:
+    if payload.event in events.RESOLVING or ended:
         return {**event, "event_action": "resolve"}
     if payload.severity is not states.Severity.CRITICAL:
         return None

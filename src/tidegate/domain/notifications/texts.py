@@ -37,12 +37,14 @@ def verbs_of(notice: notices.Notice) -> tuple[str, ...]:
         if notice.severity is states.Severity.INFO:
             return ()
         return (f"tidegate rollout explain {notice.rollout_id}",)
-    if notice.event.startswith("emergency.") and notice.is_about_request:
+    if notice.event in ("emergency.used", "emergency.unreviewed") and notice.is_about_request:
         return (f"tidegate request review {notice.subject} --accept --reason …",)
-    if notice.event.startswith("request."):
+    if notice.is_about_request:
         return (f"tidegate request show {notice.subject}",)
     if notice.event == "outbox.dead":
         return (f"tidegate outbox list {notice.subject}",)
+    if notice.event == "notify.changed":
+        return ("tidegate notify list",)
     if notice.event in ("notify.dead", "target.disabled"):
         return (f"tidegate notify show {notice.subject}",)
     if notice.event == "revision.proposed":
@@ -165,6 +167,9 @@ _TITLES: Final[Mapping[str, Callable[[notices.Notice], str]]] = {
     "emergency.unreviewed": lambda notice: _of(
         notice, "!", f"{_asks(notice)}, done with break-glass, was not reviewed for 72 hours"
     ),
+    "emergency.reviewed": lambda notice: _of(
+        notice, "✔", f"{_asks(notice)}, done with break-glass, was {notice.state or 'reviewed'}"
+    ),
     "request.approved": _about_request("✔", "was approved"),
     "request.rejected": _about_request("✘", "was rejected"),
     "request.withdrawn": _about_request("■", "was withdrawn"),
@@ -188,6 +193,7 @@ _TITLES: Final[Mapping[str, Callable[[notices.Notice], str]]] = {
     "channel.edited": _about_release("✎", "selector or policy changed"),
     "outbox.dead": _about_subject("✘ {subject}: {number} given up", "outbox intent"),
     "notify.dead": _about_subject("✘ {number} to {subject} given up", "message"),
+    "notify.changed": lambda notice: f"! the subscription {notice.subject} was {notice.state}",
     "target.disabled": _about_subject("✘ {subject} is disabled: its receiver is gone"),
     events.TEST_EVENT: lambda notice: "✔ This is a test",
 }

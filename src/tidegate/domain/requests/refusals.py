@@ -88,11 +88,14 @@ class RequestHostsMoved(Conflict):
 
     code = "request_hosts_moved"
 
-    def __init__(self, request_id: str, channel: str, seen: int, found: int) -> None:
+    def __init__(
+        self, request_id: str, channel: str, seen: int, found: int, *, verb: str, is_own: bool
+    ) -> None:
+        confirm = "Another person must confirm that" if is_own else "Confirm that"
         super().__init__(
             f"{channel} had {seen} host{'' if seen == 1 else 's'} when request {request_id} was "
-            f"made, and has {found} now. Confirm that: "
-            f"tidegate request approve {request_id} --hosts {found}",
+            f"made, and has {found} now. {confirm}: "
+            f"tidegate request {verb} {request_id} --hosts {found}",
             request_id=request_id,
             seen=seen,
             found=found,

@@ -64,7 +64,7 @@ class CarryRequest(request_commands.RequestCommand, frozen=True, kw_only=True):
     digest: str | None = None
     covers: tuple[str, ...] | None = None  # channels of the command; empty: all; None: unchecked
     hosts: int | None = None  # of the plan now
-    confirmed_hosts: int | None = None  # of the plan that the caller saw
+    confirmed_hosts: int | None = None  # of the plan that the caller saw; the asker confirms none
 
 
 class RejectRequest(request_commands.RequestCommand, frozen=True, kw_only=True):
@@ -171,7 +171,9 @@ def decide_carrying(
         what = f"{', '.join(unasked)}, which it also concerns, was protected"
         raise refusals.RequestOutdated(row.request_id, row.channel, what)
     assert row.seen is not None, "an open request has seen its channel"
-    confirmed = row.seen.hosts if command.confirmed_hosts is None else command.confirmed_hosts
+    confirmed = row.seen.hosts
+    if command.confirmed_hosts is not None and command.by != row.by:
+        confirmed = command.confirmed_hosts
     approved = () if command.digest is None else _approve(row, command, command.digest, now)
     found = len(row.approvals) + len(approved)
     if found < row.approvals_needed:
@@ -181,7 +183,14 @@ def decide_carrying(
         and command.hosts is not None
         and changes.has_moved(confirmed, command.hosts)
     ):
-        raise refusals.RequestHostsMoved(row.request_id, row.channel, confirmed, command.hosts)
+        raise refusals.RequestHostsMoved(
+            row.request_id,
+            row.channel,
+            confirmed,
+            command.hosts,
+            verb="run" if command.digest is None else "approve",
+            is_own=command.by == row.by,
+        )
     executed = facts.RequestExecuted(
         request_id=row.request_id, channel=row.channel, by=command.by, at=now
     )

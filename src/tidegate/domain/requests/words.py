@@ -105,6 +105,6 @@ _WORDS: Final[Mapping[str, Callable[[str, Command], str]]] = {
         f"remove the budget {command['budget_id']}, which limits {channel}"
     ),
     steps.LABEL_HOST.name: lambda channel, command: (
-        f"move the host {command['host_id']} out of {channel}"
+        f"change the labels of {command['host_id']}, a host of {channel}"
     ),
 }

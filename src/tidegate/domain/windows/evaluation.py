@@ -78,6 +78,19 @@ def list_windows(
     )
 
 
+def loosens_host(before: Sequence[HostWindow], after: Sequence[HostWindow]) -> bool:
+    """Whether a host may get orders at other times if these windows cover it after a change of its
+    labels.
+    """
+    allows_before, denies_before = _by_kind(before)
+    allows_after, denies_after = _by_kind(after)
+    if any(item not in denies_after for item in denies_before):
+        return True
+    if not allows_before:
+        return False
+    return not allows_after or any(item not in allows_before for item in allows_after)
+
+
 # ── one window ────────────────────────────────────────────────────────────────────────────────────
 
 
