@@ -11,7 +11,7 @@ import click
 
 from tidegate import config, errors
 from tidegate.cli.exit_codes import ExitCode
-from tidegate.commands.options import settings_of, with_settings
+from tidegate.commands.options import LOG, settings_of, with_settings
 
 if TYPE_CHECKING:
     from tidegate.control.doctor import DoctorFinding
@@ -23,7 +23,7 @@ SQLITE: Final = "sqlite:///"
 
 
 @click.command()
-@with_settings
+@with_settings(*LOG)
 @click.option("--views", is_flag=True, help="Also replay the log and compare every derived row.")
 @click.option("--json", "as_json", is_flag=True, help="A line of JSON per finding.")
 def doctor(file: str | None, views: bool, as_json: bool, **flags: str | None) -> int:
@@ -125,7 +125,7 @@ def _show(finding: DoctorFinding, as_json: bool) -> None:
     metavar="BACKUP",
     help="An earlier backup on the same disk: files that it has are linked, not copied.",
 )
-@with_settings
+@with_settings(*LOG)
 def backup(place: str, previous: str | None, file: str | None, **flags: str | None) -> None:
     """Take a backup into DIR, which is new or empty; a server may be running.
 
@@ -171,7 +171,7 @@ def backup(place: str, previous: str | None, file: str | None, **flags: str | No
     is_flag=True,
     help="Also revoke the key of every agent; each host enrolls again with a new token.",
 )
-@with_settings
+@with_settings(*LOG)
 def restore(
     place: str | None, in_place: bool, revoke_keys: bool, file: str | None, **flags: str | None
 ) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from tidegate.cli.output import NOTHING, aligned, json_of
-from tidegate.commands.options import settings_of, with_settings
+from tidegate.commands.options import LOG, settings_of, with_settings
 from tidegate.config import Settings
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _with_shares(command: Any) -> Any:
 )
 @click.option("--json", "as_json", is_flag=True, help="The forecast as JSON.")
 @_with_shares
-@with_settings
+@with_settings(*LOG)
 def simulate(
     channel: str,
     seed: int,
