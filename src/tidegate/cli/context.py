@@ -79,19 +79,6 @@ class CommandContext:
         """GET a JSON document."""
         return self.client.get(path, query).json()
 
-    def list_of_channel(self, path: str, query: dict[str, Any]) -> list[Any]:
-        """All items of a list, which a query may limit to one channel.
-
-        Raises:
-            CommandExit: there is no such channel.
-        """
-        items = list(self.client.items(path, query))
-        if not items and query.get("channel"):
-            from tidegate.cli.paths import at
-
-            self.client.get(at("channels", query["channel"]))
-        return items
-
     def warn_of_scopes(self, scopes: Iterable[str]) -> None:
         """Print to stderr which channels of the scopes do not exist."""
         from tidegate.cli.output import note

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, structs
 
-from tidegate.api.routes import channels, releases
+from tidegate.api.routes import channel_documents, channels, releases
 from tidegate.control.operations.protection import RequestShown
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.control.queries.reads import Reads
@@ -39,13 +39,17 @@ def list_all(
     cursors: paging.Cursors,
 ) -> routing.Response:
     """List what is quarantined, on which channel, and why."""
-    channel = request.query.channel
+    channel, after = request.query.channel, cursors.after(request)
     found = reads.range(
         rows.QUARANTINE,
         prefix="" if channel is None else f"{channel}/",
-        after=cursors.after(request),
+        after=after,
         limit=request.query.limit,
     )
+    if (
+        not found and not after and channel is not None
+    ):  # a deleted channel still has its quarantine
+        channel_documents.demand(reads, channel)
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [
         QuarantinedShown(
@@ -74,6 +78,7 @@ ROUTES = (
         list_all,
         routing.requires_somewhere(roles.Verb.READ),
         shapes.Listed[QuarantinedShown],
+        errors=(refusals.ChannelNotFound,),
     ),
     routing.Route(
         "POST",
