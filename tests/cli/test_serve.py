@@ -91,3 +91,24 @@ def test_an_agent_does_not_suggest_the_doctor_of_the_server(tmp_path: Path) -> N
     assert (unset.code, "try: tidegate agent --help" in unset.err) == (2, True), unset.err
     assert (new.code, "try: tidegate host enroll …" in new.err) == (1, True), new.err
     assert "doctor" not in unset.err + new.err
+
+
+def test_a_backup_that_cannot_be_used_suggests_the_command_with_another_place(
+    tmp_path: Path,
+) -> None:
+    shell = Shell(tmp_path / "home")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+
+    empty = shell.run("restore", str(tmp_path / "full"), "--data", str(tmp_path / "new"))
+    taken = shell.run("restore", str(tmp_path / "full"), "--data", str(tmp_path / "full"))
+
+    for ran in (empty, taken):
+        assert (ran.code, "try: tidegate restore DIR --data NEW" in ran.err) == (1, True), ran
+    assert "holds no backup: backup.json: No such file or directory [" in empty.err
+
+
+def test_suggests_the_doctor_with_the_place_that_was_typed(tmp_path: Path) -> None:
+    ran = Shell(tmp_path / "home").run("views", "verify", "--data", str(tmp_path / "none"))
+
+    assert f"try: tidegate doctor --data {tmp_path / 'none'}" in ran.err
