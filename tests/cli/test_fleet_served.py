@@ -150,8 +150,10 @@ def test_checks_a_policy_before_its_channel_exists(operator: Shell, tmp_path: Pa
 
     alone = operator.run(*check)
     placed = operator.run(*check, "--package", "web", "--hosts", "env=prod")
+    compared = operator.run("channel", "policy", "late", "--diff", str(file))
 
     assert (alone.code, "there is no channel late yet" in alone.err) == (0, True), alone
+    assert (compared.code, "there is no channel late [" in compared.err) == (4, True), compared
     assert "can be used" in alone.out
     assert (placed.code, "late waits for early, which does not exist" in placed.out) == (2, True)
 
