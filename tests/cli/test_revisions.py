@@ -214,7 +214,7 @@ def test_lists_by_repository_package_and_lifecycle(seat: Seat) -> None:
 
     assert "default.listed.two.v1" in {item["metadata"]["name"] for item in proposed}
     assert [item["metadata"]["name"] for item in one] == ["default.listed.one.v1"]
-    assert (none.code, none.out, "try: tidegate rev create" in none.err) == (0, "", True)
+    assert (none.code, "there is no package default/nothing [" in none.err) == (4, True)
 
 
 def test_shows_a_revision_as_it_was(seat: Seat) -> None:

@@ -196,7 +196,8 @@ def enroll(context: cli_context.CommandContext, host: str, labels: tuple[str, ..
 def show_token(context: cli_context.CommandContext, made: output.Item, where: str) -> None:
     """Print a token and the command with which an agent uses it."""
     if context.is_for_people:
-        output.note(f"shown this once; {where}: tidegate agent --config FILE --token-file FILE")
+        run = "tidegate agent --config FILE --token-file FILE"
+        output.note(f"this token is shown only once; {where}: {run}")
         output.say(made["token"])
     else:
         context.done(made, "")
