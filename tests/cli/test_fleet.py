@@ -84,6 +84,12 @@ WRITES: list[tuple[tuple[str, ...], str, str, dict[str, Any]]] = [
         "/v1/hosts/enroll",
         {"host_id": "web-01", "labels": {"env": "prod"}},
     ),
+    (  # a host that was revoked keeps its labels
+        ("host", "enroll", "web-01"),
+        "POST",
+        "/v1/hosts/enroll",
+        {"host_id": "web-01", "labels": None},
+    ),
     (
         ("host", "label", "web-01", "zone=b", "old-"),
         "PUT",
