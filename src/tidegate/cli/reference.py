@@ -32,6 +32,8 @@ They may be placed before the noun or after the verb. `tidegate login` saves ser
   under the same key, so it happens once. It names the version that it changes: that of `--version`,
   or the current one.
 * `--watch` redraws in place on a terminal and prints a plain line for each change otherwise.
+* If a table is too wide for the terminal, times of today lose their date, and long texts wrap. Names
+  are never broken. A pipe always gets whole lines.
 * Without a terminal, or with `NO_COLOR`, there are no colours. A state always has a glyph and a
   word.
 * You can look before you act. These commands change nothing: `channel rollback --dry-run` (which
