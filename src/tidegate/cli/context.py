@@ -239,6 +239,19 @@ class VerbCommand(click.Command):
         self.params += shared_options()
 
 
+class LocalCommand(click.Command):
+    """A command of this machine that prints results: it takes ``--output``."""
+
+    def __init__(self, *args: Any, **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self.params += [option for option in shared_options() if option.name == "output"]
+
+
+def output_format() -> str:
+    """How the current command prints: table, json or jsonl."""
+    return click.get_current_context().ensure_object(CommandContext).output
+
+
 class NounGroup(click.Group):
     """A group of verbs, listed in the order of their definition."""
 
