@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta, structs
 
-from tidegate.api.routes import channel_documents, channels, releases
+from tidegate.api.routes import channels, releases
 from tidegate.control.operations.protection import RequestShown
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.control.queries.reads import Reads
@@ -49,7 +49,7 @@ def list_all(
     if (
         not found and not after and channel is not None
     ):  # a deleted channel still has its quarantine
-        channel_documents.demand(reads, channel)
+        releases.demand_channel(reads, channel)
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [
         QuarantinedShown(

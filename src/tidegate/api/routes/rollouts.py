@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field, structs
 
 from tidegate.api.feed.cloud_events import CloudEvent, to_cloud_event
-from tidegate.api.routes import channel_documents
+from tidegate.api.routes import releases
 from tidegate.api.routes.releases import ScopeName
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
@@ -181,7 +181,7 @@ def list_all(
     if (
         not found and not after and query.channel is not None
     ):  # a deleted channel still has its rollouts
-        channel_documents.demand(reads, query.channel)
+        releases.demand_channel(reads, query.channel)
     return routing.Response(
         cursors.list_page(request, [_listed(item, people) for item in found], last)
     )
