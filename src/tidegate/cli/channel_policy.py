@@ -53,7 +53,11 @@ def load_policy(file: str) -> Any:
 )
 @click.option("--diff", metavar="FILE", help="Show what FILE would change on CHANNEL.")
 @click.option("--channel", "named", metavar="CHANNEL", help="The channel that --check is for.")
-@click.option("--package", metavar="PACKAGE", help="With --check: of a channel to be created.")
+@click.option(
+    "--package",
+    metavar="PACKAGE",
+    help="With --check: the package of a channel that does not exist yet.",
+)
 @click.option("--hosts", "selector", metavar="SELECTOR", help="With --check: its hosts.")
 @cli_context.with_context
 def policy(
