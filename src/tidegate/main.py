@@ -150,7 +150,10 @@ def serve(settings: config.Settings, *, accepts_clock: bool = False) -> None:
         stack.callback(warming.join)
         code = installation.accounts.open_setup()
         if code is not None:
-            _say(f"first start: set up within 15 minutes with the one-time code {code}")
+            _say(
+                f"first start: set up within 15 minutes with the one-time code {code}\n"
+                f"  try: tidegate setup --code {code}"
+            )
         _say(f"serving on http://{settings.host}:{sockets[0].getsockname()[1]}")
         server = make_server(application, settings)
         server.is_broken = lambda: installation.fault is not None

@@ -328,6 +328,7 @@ def test_histories_name_people_and_distinguish_rollbacks(fleet: ServedFleet) -> 
     shown = fleet.viewer.get(f"/v1/rollouts/{ROLLOUT}~2").json()
     listed = fleet.viewer.get("/v1/rollouts").json()["items"]
     steps = fleet.viewer.get("/v1/revisions/default.web.v1/history").json()["items"]
+    events = fleet.viewer.get(f"/v1/rollouts/{ROLLOUT}~2/events").json()["items"]
 
     assert sorted((item["releaseId"], item["what"]) for item in moved) == [
         ("web.1", "promoted"),  # including the first release of the channel
@@ -338,6 +339,23 @@ def test_histories_name_people_and_distinguish_rollbacks(fleet: ServedFleet) -> 
     assert (shown["opened_by"], shown["opened_by_name"]) == (by, "Ann")
     assert {item["opened_by_name"] for item in listed if item["opened_by"] == by} == {"Ann"}
     assert all(step["byName"] == ("Ann" if step["by"] == by else None) for step in steps)
+    assert {event["actorname"] for event in events if event["actor"] == by} == {"Ann"}
+
+
+def test_lists_name_who_made_a_join_token_or_a_subscription(fleet: ServedFleet) -> None:
+    until = (fleet.clock() + timedelta(hours=2)).isoformat()
+    ops = {"kind": "slack", "url": "https://93.184.215.14/hook", "min_severity": "info"}
+    fleet.operator.post("/v1/join-tokens", json={"limit": 2, "until": until})
+    by = fleet.viewer.get("/v1/join-tokens").json()["items"][0]["operator"]
+    ann = PersonNames(name="Ann", login="ann@example.com")
+    fleet.installation.accounts.keep_person(by, ann, "correct horse battery", Meta())
+
+    made = fleet.operator.post("/v1/subscriptions", json={"name": "ops", "scopes": ["*"], **ops})
+    subscribed = fleet.operator.get("/v1/subscriptions").json()["items"]
+    tokens = fleet.viewer.get("/v1/join-tokens").json()["items"]
+
+    assert [token["operator_name"] for token in tokens] == ["Ann"]
+    assert [item["created_by_name"] for item in (made.json(), *subscribed)] == ["Ann", "Ann"]
 
 
 def test_a_channel_shows_what_is_wanted_and_what_its_hosts_run(fleet: ServedFleet) -> None:

@@ -13,6 +13,8 @@ def test_lists_and_lifts_the_quarantine_of_a_failed_release(tmp_path: Path) -> N
     with serve_fleet(tmp_path / "data") as fleet:
         fleet.sail()
         fleet.fail("web-01")
+        other = {"channel": "web", "package": "web", "selector": "app=none"}
+        assert fleet.manager.post("/v1/channels", json=other).status_code == 201
         (row,) = fleet.viewer.get("/v1/quarantine", params={"channel": CHANNEL}).json()["items"]
         elsewhere = fleet.viewer.get("/v1/quarantine", params={"channel": "web"}).json()["items"]
         body = {

@@ -117,7 +117,7 @@ def test_names_the_next_step_if_no_person_may_approve(
 
     (warning,) = warnings[-1]["warnings"]
     assert f"on {CHANNEL}" in warning
-    grant = f"tidegate user grant NAME approver@channel:{CHANNEL}"
+    grant = f"tidegate user grant LOGIN approver@channel:{CHANNEL}"
     assert grant in warning
     assert [answer["warnings"] for answer in warnings[:-1]] == [[]] * (len(warnings) - 1)
     assert grant in asked["next"]

@@ -57,9 +57,44 @@ def test_lists_rollouts_with_the_state_that_is_stored(fleet: ServedFleet) -> Non
 
     assert ids(state="Superseded") == [ROLLOUT]
     assert ids(channel=CHANNEL, state="Opening") == ["web-stable@web.2"]
-    assert ids(channel="web") == []
     assert ids(channel=CHANNEL) == ids() == ["web-stable@web.2", ROLLOUT]  # the newest first
     assert fleet.viewer.get("/v1/rollouts", params={"state": "Lost"}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("url", "code"),
+    [
+        ("/v1/rollouts?channel=typo", "channel_not_found"),
+        ("/v1/quarantine?channel=typo", "channel_not_found"),
+        ("/v1/hosts?channel=typo", "channel_not_found"),
+        ("/v1/outbox?scope=typo", "channel_not_found"),
+        ("/v1/releases/typo/events", "channel_not_found"),
+        ("/v1/releases/typo/evidence", "channel_not_found"),
+        ("/v1/releases/typo/history", "channel_not_found"),
+        ("/v1/packages?repository=typo", "not_found"),
+        ("/v1/revisions?repository=typo", "not_found"),
+        ("/v1/revisions?package=default/typo", "package_not_found"),
+    ],
+)
+def test_a_list_of_something_that_does_not_exist_is_not_found(
+    fleet: ServedFleet, url: str, code: str
+) -> None:
+    answer = fleet.viewer.get(url)
+
+    assert (answer.status_code, answer.json()["code"]) == (404, code)
+    assert "typo" in answer.json()["detail"]
+
+
+def test_a_deleted_channel_still_lists_its_rollouts(fleet: ServedFleet) -> None:
+    fleet.sail()
+    body = {"reason": "not needed"}
+    assert fleet.operator.post(f"{URL}/abort", json=body, headers=ONCE).status_code == 200
+    gone = fleet.manager.post(f"/v1/channels/{CHANNEL}/delete", json=body)
+    assert gone.status_code == 200, gone.text
+
+    listed = fleet.viewer.get("/v1/rollouts", params={"channel": CHANNEL})
+
+    assert [item["rollout_id"] for item in listed.json()["items"]] == [ROLLOUT]
 
 
 @pytest.mark.req("RO-13", **HTTP)

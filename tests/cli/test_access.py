@@ -60,7 +60,10 @@ def test_a_new_person_chooses_the_first_password(tmp_path: Path, served: Served)
     flags = ("--name", "Grace", "--role", "viewer")
 
     made = admin.run("user", "create", "grace", *flags)
-    words = f"give grace this link, or the code (\\S+): {served.url}/reset\\?login=grace&code=\\S+"
+    words = (
+        r"give grace this command: tidegate user redeem grace --code (\S+) "
+        rf"or this link: {served.url}/reset\?login=grace&code=\S+"
+    )
     code = re.search(words, made.out)
     assert code, made.out + made.err
     done = grace.run(
@@ -125,7 +128,7 @@ def test_a_reset_prints_a_link_for_the_user_who_chooses_the_password(
 
     refused = admin.run("user", "password", "grace", "--password-stdin", stdin="a good one\n")
     done = admin.run("user", "reset-password", "grace")
-    code = done.out.partition("code ")[2].partition(":")[0]
+    code = done.out.partition("--code ")[2].partition(" ")[0]
     redeem = ("user", "redeem", "grace", "--url", served.url, "--code", code, "--password-stdin")
     redeemed = grace.run(*redeem, stdin="only grace knows it\n")
     sign_in = ("login", "--url", served.url, "--login", "grace", "--password-stdin")

@@ -84,6 +84,12 @@ WRITES: list[tuple[tuple[str, ...], str, str, dict[str, Any]]] = [
         "/v1/hosts/enroll",
         {"host_id": "web-01", "labels": {"env": "prod"}},
     ),
+    (  # a host that was revoked keeps its labels
+        ("host", "enroll", "web-01"),
+        "POST",
+        "/v1/hosts/enroll",
+        {"host_id": "web-01", "labels": None},
+    ),
     (
         ("host", "label", "web-01", "zone=b", "old-"),
         "PUT",
@@ -309,7 +315,7 @@ def test_prints_only_the_enrollment_token(tmp_path: Path) -> None:
         made = Shell(tmp_path / "home", server.url, "t").run("host", "enroll", "web-01")
 
     assert made.out == "enroll-me\n"
-    assert "shown this once" in made.err
+    assert "this token is shown only once" in made.err
 
 
 def test_shows_wanted_and_running_releases_of_hosts_by_name(tmp_path: Path) -> None:
@@ -392,6 +398,25 @@ def test_prints_what_changed_in_a_watched_list(tmp_path: Path) -> None:
                 watching.kill()
 
     assert lines == ["a", "b"]
+
+
+def test_a_watched_status_ignores_the_time_of_the_answer(tmp_path: Path) -> None:
+    same = {"is_well": True, "channels": [], "attention": [], "notices": []}
+    answers = iter([{"at": "1", **same}, {"at": "2", **same}])
+
+    def script(asked: RecordedRequest) -> ScriptedResponse:
+        return ScriptedResponse(200, next(answers, {"at": "3", **same, "is_well": False}))
+
+    with serve_script(script) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        with shell.start("status", "--watch", "-o", "jsonl") as watching:
+            assert watching.stdout is not None
+            try:
+                lines = [json.loads(watching.stdout.readline())["at"] for _ in range(2)]
+            finally:
+                watching.kill()
+
+    assert lines == ["1", "3"]
 
 
 LADDER = {

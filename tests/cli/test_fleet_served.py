@@ -150,8 +150,10 @@ def test_checks_a_policy_before_its_channel_exists(operator: Shell, tmp_path: Pa
 
     alone = operator.run(*check)
     placed = operator.run(*check, "--package", "web", "--hosts", "env=prod")
+    compared = operator.run("channel", "policy", "late", "--diff", str(file))
 
     assert (alone.code, "there is no channel late yet" in alone.err) == (0, True), alone
+    assert (compared.code, "there is no channel late [" in compared.err) == (4, True), compared
     assert "can be used" in alone.out
     assert (placed.code, "late waits for early, which does not exist" in placed.out) == (2, True)
 
@@ -249,13 +251,13 @@ def test_refuses_or_warns_of_a_channel_that_does_not_exist(operator: Shell, tmp_
     for ran in (*lists, told, checked):
         assert ran.code == 4, ran
         assert "there is no channel web-stabel: did you mean web-stable? [" in ran.err
-    assert [ran.code for ran in empty] == [0, 0]
+    assert [ran.code for ran in empty] == [0, 0, 0]
     slip = "warning: there is no channel web-stabel; did you mean web-stable?"
     assert (granted.code, slip in granted.err) == (0, True), granted
     assert (made.code, "warning: there is no channel qqq\n" in made.err) == (0, True), made
 
 
-LISTS = ("rollout", "quarantine")
+LISTS = ("rollout", "quarantine", "outbox")
 
 
 def test_prints_that_no_rollout_matches_the_filters(operator: Shell, tmp_path: Path) -> None:

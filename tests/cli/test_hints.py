@@ -17,6 +17,7 @@ from tidegate import api, control, dashboard, domain, web
 from tidegate.cli.context import NounGroup
 from tidegate.cli.exit_codes import CommandExit, ExitCode, exit_code_of_status
 from tidegate.cli.hints import LISTS, LOOKS, NEXT, next_commands, problem
+from tidegate.cli.lazy_groups import TRIED
 from tidegate.cli.reference import ENDINGS
 from tidegate.cli.root import run
 from tidegate.dashboard.html import HERE
@@ -180,7 +181,8 @@ def test_suggests_the_value_that_a_server_would_take(detail: str, meant: str) ->
     listed = problem(400, json.dumps({"code": "malformed", "errors": [fault]}).encode(), {})
 
     assert single.detail.endswith(f" Did you mean {meant}? [invalid_input]")
-    assert listed.more == (f"x {detail} Did you mean {meant}?",)
+    end = "" if detail.endswith(".") else "."
+    assert listed.more == (f"x {detail}{end} Did you mean {meant}?",)
 
 
 def test_names_the_setting_that_allows_a_private_receiver() -> None:
@@ -195,3 +197,37 @@ def test_names_the_setting_that_allows_a_private_receiver() -> None:
 
 def test_the_reference_explains_every_exit_code() -> None:
     assert set(ENDINGS) == set(ExitCode)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("user reset", "did you mean 'reset-password'?"),
+        ("user revoke", "that is tidegate user grant USER ROLE --take"),
+        ("rollout rollback", "that is tidegate channel rollback CHANNEL"),
+        ("host lst", "did you mean 'list'?"),
+    ],
+)
+def test_an_unknown_verb_suggests_the_command_that_does_it(
+    words: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run({}, words.split()) == 2
+
+    assert meant in capsys.readouterr().err
+
+
+def test_every_verb_that_people_try_is_missing_and_its_command_exists() -> None:
+    for tried, command in TRIED.items():
+        assert tried not in COMMANDS
+        assert exists(f"tidegate {command}")
+
+
+def test_a_refused_role_is_named_in_whole_sentences() -> None:
+    fault = {"field": "body.role", "detail": "is one of viewer, author; found 'autor'"}
+    body = {"code": "invalid_request", "detail": "no", "errors": [fault]}
+    with click.Context(COMMANDS["user grant"], info_name="grant"):
+        ended = problem(400, json.dumps(body).encode(), {})
+
+    assert ended.more == (
+        "ROLE[@SCOPE] is one of viewer, author; found 'autor'. Did you mean author?",
+    )

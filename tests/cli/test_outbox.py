@@ -107,7 +107,7 @@ def test_shows_which_release_was_current_and_who_decided_it(
 
     history = shell.run("channel", "history", SCOPE)
 
-    first, second = history.out.splitlines()[1:]
+    second, first = history.out.splitlines()[1:]  # the newest is first
     assert "promoted" in first
     assert [word for word in second.split() if word.startswith("web.")] == ["web.2", "web.1"]
     assert "operator_command" in second

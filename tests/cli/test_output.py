@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -129,6 +131,32 @@ def test_prints_each_format(tmp_path: Path) -> None:
         lines = shell.run("-o", "jsonl", "repo", "list").lines()
 
     assert whole == lines == PAGE.body["items"]
+
+
+def test_wraps_texts_and_never_breaks_names_on_a_narrow_terminal(tmp_path: Path) -> None:
+    now = datetime.now(UTC).replace(microsecond=0)
+    item = {
+        "join_id": "join-5e4b25885f05",
+        "labels": {"app": "web", "env": "prod", "zone": "a"},
+        "limit": 5,
+        "created_at": f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        "until": "2030-01-02T03:04:05Z",
+        "operator_name": "Eve",
+    }
+    page = {"items": [item], "next": None}
+    with serve_script(lambda asked: ScriptedResponse(200, page)) as server:
+        shell = Shell(tmp_path / "home", server.url, "t")
+        narrow = shell.on_terminal("join", "list", NO_COLOR="1", COLUMNS="70")
+        least = shell.on_terminal("join", "list", NO_COLOR="1", COLUMNS="40")
+        wide = shell.on_terminal("join", "list", NO_COLOR="1", COLUMNS="120")
+
+    lines = re.sub("\x1b\\[[0-9;]*m", "", narrow.out).splitlines()
+    assert max(map(len, lines)) <= 70
+    assert lines[1].startswith("join-5e4b25885f05  app=web,")
+    assert f"  {now:%H:%M:%S}Z  " in lines[1], "the time of a day other than today has its date"
+    assert ("2030-01-02" in lines[1], "03:04:05Z" in lines[2]) == (True, True)
+    assert "app=web, env=prod, zone=a  0/5" in least.out, "the terminal wraps what does not fit"
+    assert f"{now:%Y-%m-%d %H:%M:%S}Z  2030-01-02 03:04:05Z  Eve" in wide.out
 
 
 def test_prints_on_a_terminal_that_lacks_the_glyphs(tmp_path: Path) -> None:

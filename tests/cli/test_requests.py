@@ -130,7 +130,7 @@ def test_warns_if_no_approver_remains(fleet: ServedFleet, tmp_path: Path) -> Non
 
     assert done.code == 0, done
     assert f"warning: Nobody may approve on {CHANNEL} now, and 1 must." in done.err
-    assert f"tidegate user grant NAME approver@channel:{CHANNEL}" in done.err
+    assert f"tidegate user grant LOGIN approver@channel:{CHANNEL}" in done.err
 
 
 def test_explain_names_a_request_that_keeps_a_rollout_from_opening(

@@ -210,11 +210,11 @@ def test_lists_by_repository_package_and_lifecycle(seat: Seat) -> None:
 
     proposed = author.run("rev", "list", "--lifecycle", "Proposed", "-o", "jsonl").lines()
     one = author.run("rev", "list", "--package", "default/listed/one", "-o", "json").json()
-    none = author.run("rev", "list", "--package", "default/nothing")
+    none = author.run("rev", "list", "--package", "nothing")
 
     assert "default.listed.two.v1" in {item["metadata"]["name"] for item in proposed}
     assert [item["metadata"]["name"] for item in one] == ["default.listed.one.v1"]
-    assert (none.code, none.out, "try: tidegate rev create" in none.err) == (0, "", True)
+    assert (none.code, "there is no package default/nothing [" in none.err) == (4, True)
 
 
 def test_shows_a_revision_as_it_was(seat: Seat) -> None:

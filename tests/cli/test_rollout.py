@@ -301,6 +301,7 @@ def test_counts_waves_from_1_in_events(tmp_path: Path) -> None:
         "position": 7,
         "time": "2026-05-01T06:00:00Z",
         "type": "tidegate.WaveAdvanced",
+        "actor": "host_web-01",
         "data": {"rollout_id": ROLLOUT, "from_wave": 0, "to_wave": 1},
     }
     page = {"items": [event], "next": None}
@@ -309,8 +310,38 @@ def test_counts_waves_from_1_in_events(tmp_path: Path) -> None:
         shown = shell.run("rollout", "events", ROLLOUT)
         (document,) = shell.run("rollout", "events", ROLLOUT, "-o", "jsonl").lines()
 
-    assert "from_wave=1, to_wave=2" in shown.out
+    assert shown.out.splitlines()[1].endswith("WaveAdvanced  –     wave 1 → 2  web-01")
     assert document == event, "programs get the index"
+
+
+def test_shows_names_in_events(tmp_path: Path) -> None:
+    budgets = [{"budget_id": "db", "slots": 4}]
+    items = [
+        event("RolloutOpened", "user_1", actorname="Ada", waves=[{"hosts": 1}], target_ref="web.3"),
+        event("DispatchReserved", "dispatcher", host_id="web-01", wave=0, budgets=budgets),
+        event("ActivationStarted", "host_web-01", host_id="web-01", switch_method="symlinkdriver"),
+    ]
+    page = {"items": items, "next": None}
+    with serve_script(lambda asked: ScriptedResponse(200, page)) as server:
+        shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "events", ROLLOUT)
+
+    said = [line.split("Z  ")[1].split("  ") for line in shown.out.splitlines()[1:]]
+    assert [[cell.strip() for cell in line if cell] for line in said] == [
+        ["RolloutOpened", "–", "web.3 to 1 host in 1 wave", "Ada"],
+        ["DispatchReserved", "web-01", "wave 1, takes a slot of db", "dispatcher"],
+        ["ActivationStarted", "web-01", "driver symlink", "web-01"],
+    ]
+
+
+def event(kind: str, actor: str, *, actorname: str | None = None, **data: Any) -> dict[str, Any]:
+    return {
+        "position": 7,
+        "time": "2026-05-01T06:00:00Z",
+        "type": f"tidegate.{kind}",
+        "actor": actor,
+        "actorname": actorname,
+        "data": {"rollout_id": ROLLOUT, **data},
+    }
 
 
 def test_shows_who_opened_it_and_why(tmp_path: Path) -> None:

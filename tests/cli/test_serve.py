@@ -6,7 +6,10 @@ import socket
 from contextlib import closing
 from pathlib import Path
 
+import pytest
+
 from tests.cli.shell import Shell
+from tidegate.commands.options import EVERY
 
 
 def test_reports_that_its_port_is_taken(tmp_path: Path) -> None:
@@ -26,7 +29,7 @@ def test_reports_that_its_port_is_taken(tmp_path: Path) -> None:
 
 def test_names_the_ways_to_give_a_data_directory(tmp_path: Path) -> None:
     shell = Shell(tmp_path / "home")
-    for words in ("serve", "doctor", "views rebuild", "worker --port 0"):
+    for words in ("serve", "doctor", "views rebuild", "worker --archive a"):
         ran = shell.run(*words.split())
 
         told, hint = ran.err.splitlines()
@@ -39,9 +42,39 @@ def test_names_the_ways_to_give_a_data_directory(tmp_path: Path) -> None:
 
 
 def test_an_invalid_setting_does_not_suggest_a_command_that_reads_it(tmp_path: Path) -> None:
-    ran = Shell(tmp_path / "home").run("doctor", "--data", str(tmp_path), "--port", "x")
+    shell = Shell(tmp_path / "home")
+    shell.environ["TIDEGATE_PORT"] = "x"
+    ran = shell.run("doctor", "--data", str(tmp_path))
 
     assert (ran.code, ran.err.splitlines()[-1]) == (2, "  try: tidegate doctor --help"), ran.err
+
+
+@pytest.mark.parametrize(
+    ("words", "settings"),
+    [
+        ("backup", "data store"),
+        ("restore", "data store"),
+        ("doctor", "data store"),
+        ("simulate", "data store"),
+        ("views verify", "data store"),
+        ("archive verify", "data store archive"),
+        ("worker", "data store public-url worker-metrics-port archive"),
+    ],
+)
+def test_a_command_has_flags_only_for_the_settings_that_it_uses(
+    tmp_path: Path, words: str, settings: str
+) -> None:
+    shown = Shell(tmp_path / "home").run(*words.split(), "--help").out
+
+    flags = {name.replace("_", "-") for name in EVERY if f"--{name.replace('_', '-')} " in shown}
+    assert flags == set(settings.split())
+    assert "--config FILE" in shown
+
+
+def test_serve_has_a_flag_for_every_setting(tmp_path: Path) -> None:
+    shown = Shell(tmp_path / "home").run("serve", "--help").out
+
+    assert all(f"--{name.replace('_', '-')} VALUE" in shown for name in EVERY)
 
 
 def test_an_agent_does_not_suggest_the_doctor_of_the_server(tmp_path: Path) -> None:
@@ -58,3 +91,24 @@ def test_an_agent_does_not_suggest_the_doctor_of_the_server(tmp_path: Path) -> N
     assert (unset.code, "try: tidegate agent --help" in unset.err) == (2, True), unset.err
     assert (new.code, "try: tidegate host enroll …" in new.err) == (1, True), new.err
     assert "doctor" not in unset.err + new.err
+
+
+def test_a_backup_that_cannot_be_used_suggests_the_command_with_another_place(
+    tmp_path: Path,
+) -> None:
+    shell = Shell(tmp_path / "home")
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").touch()
+
+    empty = shell.run("restore", str(tmp_path / "full"), "--data", str(tmp_path / "new"))
+    taken = shell.run("restore", str(tmp_path / "full"), "--data", str(tmp_path / "full"))
+
+    for ran in (empty, taken):
+        assert (ran.code, "try: tidegate restore DIR --data NEW" in ran.err) == (1, True), ran
+    assert "holds no backup: backup.json: No such file or directory [" in empty.err
+
+
+def test_suggests_the_doctor_with_the_place_that_was_typed(tmp_path: Path) -> None:
+    ran = Shell(tmp_path / "home").run("views", "verify", "--data", str(tmp_path / "none"))
+
+    assert f"try: tidegate doctor --data {tmp_path / 'none'}" in ran.err

@@ -14,8 +14,10 @@ SETTINGS: Final = f"""
 
 `tidegate serve` and `tidegate worker` read their settings from four places. A flag wins over the
 environment, the environment wins over the file of `--config`, and the file wins over the default.
-The file is TOML and has at most {config.FILE_BYTES_MAX:,} bytes. A setting that does not exist or
-is not allowed stops the start with `invalid_setting` and exit code 2.
+`tidegate serve` has a flag for every setting. The other commands have flags only for the settings
+that they use, and read the same file and environment. The file is TOML and has at most
+{config.FILE_BYTES_MAX:,} bytes. A setting that does not exist or is not allowed stops the start
+with `invalid_setting` and exit code 2.
 
 """
 TARGETS: Final = """

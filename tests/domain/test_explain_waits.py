@@ -347,7 +347,7 @@ def test_a_stopped_rollout_names_the_rollback_first_and_a_condition_for_each_com
     ]
     assert [remedy.when for remedy in found.remedies] == [
         "if the release is bad",
-        "if the hosts were at fault and are mended",
+        "if the hosts were at fault and are repaired",
         "if the host does not matter now",
         "if you want to leave the hosts as they are",
     ]

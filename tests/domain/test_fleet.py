@@ -338,6 +338,17 @@ def test_names_one_channel_of_each_package_that_claims_a_host() -> None:
     assert claims(scopes, "web-01", {"role": "web"}) == ["a", "c"]
 
 
+def test_a_package_with_and_without_the_default_repository_is_the_same() -> None:
+    scopes = [ChannelScope("a", "web", "*"), ChannelScope("b", "other/web", "*")]
+    same = ChannelScope("c", "default/web", "*")
+
+    with pytest.raises(SelectorOverlap):
+        claims([*scopes, same], "one", {})
+    with pytest.raises(SelectorOverlap):
+        check_scope(scopes, same, [host("one")])
+    assert claims(scopes, "one", {}) == ["a", "b"]
+
+
 def test_a_channel_may_claim_only_hosts_that_no_sibling_claims() -> None:
     scopes = (ChannelScope("a", "web", "zone=a"), ChannelScope("b", "web", "zone=b"))
     hosts = [host("one", zone="a"), host("two", zone="b"), host("three", zone="c")]

@@ -31,7 +31,7 @@ from tidegate.domain.windows.facts import WindowKind, WindowSpec
 from tidegate.domain.windows.occurrences import end_of_stretch, next_start, starts_between
 from tidegate.domain.windows.refusals import MalformedWindow
 from tidegate.domain.windows.rules import local_starts, parse_rule
-from tidegate.domain.windows.sentences import shut_text
+from tidegate.domain.windows.sentences import shut_text, span_text
 from tidegate.domain.windows.zones import find_zone, is_zone, zone_names
 
 HOUR = timedelta(hours=1)
@@ -702,3 +702,11 @@ def test_reads_every_permitted_rule(spec: WindowSpec) -> None:
         check_window(spec)
     except MalformedWindow as refused:
         assert refused.detail.startswith("the window never occurs")  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0, "0 s"), (34, "34 s"), (36_034, "10 h"), (11_400, "3 h 10 min"), (86_460, "1 d")],
+)
+def test_a_duration_has_two_neighbouring_units_at_most(seconds: int, text: str) -> None:
+    assert span_text(timedelta(seconds=seconds)) == text

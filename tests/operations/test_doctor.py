@@ -30,10 +30,12 @@ def verdicts(output: str) -> dict[str, str]:
 def test_reports_a_new_installation_as_healthy(tmp_path: Path) -> None:
     prepared(tmp_path / "data")
 
-    ran = run("doctor", "--data", str(tmp_path / "data"), "--views", "--json")
+    ran = run("doctor", "--data", str(tmp_path / "data"), "--views", "-o", "jsonl")
 
     assert ran.returncode == 0, ran.stdout
     found = verdicts(ran.stdout)
+    listed = json.loads(run("-o", "json", "doctor", "--data", str(tmp_path / "data")).stdout)
+    assert {item["what"] for item in listed} == set(found) - {"views"}
     assert {"sqlite", "data", "secret", "disk", "log", "clock", "outbox", "views"} <= set(found)
     assert "ill" not in found.values()
 

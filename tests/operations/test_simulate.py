@@ -16,7 +16,7 @@ def test_reports_when_waves_would_end_and_what_would_stop_them(tmp_path: Path) -
     calm = ("--activation-fails", "0", "--probe-fails", "0", "--runs", "3")
 
     found = run("simulate", CHANNEL, "--data", str(data), *calm)
-    failing = run("simulate", CHANNEL, "--data", str(data), *calm, "--fail", HOSTS[0], "--json")
+    failing = run("simulate", CHANNEL, "--data", str(data), *calm, "--fail", HOSTS[0], "-o", "json")
 
     assert found.returncode == 0, found.stderr
     assert f"{CHANNEL}: 2 hosts, 3 runs from seed 1" in found.stdout

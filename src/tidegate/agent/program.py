@@ -37,7 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             command.run(given.config, given.token_file, given.state)
     except errors.TidegateError as error:
-        sys.stderr.write(f"{error.detail} [{error.code}]\n  try: tidegate-agent --help\n")
+        sys.stderr.write(f"{error.detail} [{error.code}]\n")
+        if isinstance(error, errors.Invalid):
+            sys.stderr.write("  try: tidegate-agent --help\n")
         return exit_code_of(error)
     return 0
 

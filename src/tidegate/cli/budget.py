@@ -33,7 +33,7 @@ def budget() -> None:
 
 @budget.command("create")
 @cli_context.dry_run_option
-@click.argument("budget_id", shell_complete=BUDGETS)
+@click.argument("budget_id", metavar="BUDGET", shell_complete=BUDGETS)
 @click.option("--hosts", "selector", required=True, help="The hosts that match this selector.")
 @click.option("--max", "most", type=click.IntRange(1), metavar="N", help="How many at once.")
 @click.option(
@@ -65,7 +65,7 @@ def set_one(
 
 @budget.command("edit")
 @cli_context.dry_run_option
-@click.argument("budget_id", shell_complete=BUDGETS)
+@click.argument("budget_id", metavar="BUDGET", shell_complete=BUDGETS)
 @click.option("--hosts", "selector", help="The hosts that match this selector.")
 @click.option("--max", "most", type=click.IntRange(1), metavar="N", help="How many at once.")
 @click.option(
@@ -102,7 +102,7 @@ def edit(
 
 @budget.command("delete")
 @cli_context.dry_run_option
-@click.argument("budget_id", shell_complete=BUDGETS)
+@click.argument("budget_id", metavar="BUDGET", shell_complete=BUDGETS)
 @cli_context.with_context
 def remove(context: cli_context.CommandContext, budget_id: str) -> None:
     """Remove a budget."""
@@ -125,7 +125,7 @@ def list_all(context: cli_context.CommandContext, watch: bool) -> None:
 
 
 @budget.command("show")
-@click.argument("budget_id", shell_complete=BUDGETS)
+@click.argument("budget_id", metavar="BUDGET", shell_complete=BUDGETS)
 @cli_context.with_context
 def show(context: cli_context.CommandContext, budget_id: str) -> None:
     """Show one budget."""

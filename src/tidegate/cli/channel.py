@@ -30,7 +30,11 @@ channel.add_command(channel_policy.policy)
 
 @channel.command("create")
 @click.argument("channel")
-@click.option("--package", required=True, help="The package that it delivers, such as web.")
+@click.option(
+    "--package",
+    required=True,
+    help="The package that it delivers: web. With its repository: apps/web, default/net/vpc.",
+)
 @click.option("--hosts", "selector", required=True, help="Which hosts: 'env=prod,!canary' or '*'.")
 @click.option(
     "--policy",

@@ -53,7 +53,11 @@ def load_policy(file: str) -> Any:
 )
 @click.option("--diff", metavar="FILE", help="Show what FILE would change on CHANNEL.")
 @click.option("--channel", "named", metavar="CHANNEL", help="The channel that --check is for.")
-@click.option("--package", metavar="PACKAGE", help="With --check: of a channel to be created.")
+@click.option(
+    "--package",
+    metavar="PACKAGE",
+    help="With --check: the package of a channel that does not exist yet.",
+)
 @click.option("--hosts", "selector", metavar="SELECTOR", help="With --check: its hosts.")
 @cli_context.with_context
 def policy(
@@ -86,7 +90,7 @@ def policy(
         body["channel"] = channel
     if package is not None and selector is not None:
         body |= {"package": package, "selector": selector}
-    found = _check(context, body, channel)
+    found = _check(context, body, channel, is_compared=diff is not None)
     if not context.is_for_people:
         context.card(found, [])
     else:
@@ -129,8 +133,15 @@ def write_policy(
         ) from None
 
 
-def _check(context: cli_context.CommandContext, body: dict[str, Any], channel: str | None) -> Any:
-    """Check a policy on its channel, or without hosts if the channel does not exist yet.
+def _check(
+    context: cli_context.CommandContext,
+    body: dict[str, Any],
+    channel: str | None,
+    *,
+    is_compared: bool,
+) -> Any:
+    """Check a policy on its channel, or without hosts if the channel does not exist yet and there
+    is nothing to compare with.
 
     Raises: CommandExit.
     """
@@ -138,7 +149,7 @@ def _check(context: cli_context.CommandContext, body: dict[str, Any], channel: s
     try:
         return context.client.write("POST", path, body).json()
     except exit_codes.CommandExit as stop:
-        if stop.code is not exit_codes.ExitCode.NOT_FOUND:
+        if stop.code is not exit_codes.ExitCode.NOT_FOUND or is_compared:
             raise
     output.note(
         f"there is no channel {channel} yet, so {channel} is checked without its hosts and edges; "

@@ -79,19 +79,6 @@ class CommandContext:
         """GET a JSON document."""
         return self.client.get(path, query).json()
 
-    def list_of_channel(self, path: str, query: dict[str, Any]) -> list[Any]:
-        """All items of a list, which a query may limit to one channel.
-
-        Raises:
-            CommandExit: there is no such channel.
-        """
-        items = list(self.client.items(path, query))
-        if not items and query.get("channel"):
-            from tidegate.cli.paths import at
-
-            self.client.get(at("channels", query["channel"]))
-        return items
-
     def warn_of_scopes(self, scopes: Iterable[str]) -> None:
         """Print to stderr which channels of the scopes do not exist."""
         from tidegate.cli.output import note
@@ -250,6 +237,19 @@ class VerbCommand(click.Command):
     def __init__(self, *args: Any, **rest: Any) -> None:
         super().__init__(*args, **rest)
         self.params += shared_options()
+
+
+class LocalCommand(click.Command):
+    """A command of this machine that prints results: it takes ``--output``."""
+
+    def __init__(self, *args: Any, **rest: Any) -> None:
+        super().__init__(*args, **rest)
+        self.params += [option for option in shared_options() if option.name == "output"]
+
+
+def output_format() -> str:
+    """How the current command prints: table, json or jsonl."""
+    return click.get_current_context().ensure_object(CommandContext).output
 
 
 class NounGroup(click.Group):

@@ -6,6 +6,7 @@ Every problem is printed as one line with at least one command to try next.
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
 from typing import Any, Final
@@ -180,7 +181,11 @@ def _option_of(field: str) -> str:
     for param in ctx.command.params:
         if param.name in (name, MEMBERS.get(name)):
             is_option = isinstance(param, click.Option)
-            return param.opts[0] if is_option else param.make_metavar(ctx).strip("[].")
+            return (
+                param.opts[0]
+                if is_option
+                else re.sub(r"^\[(.*)\](?:\.\.\.)?$", r"\1", param.make_metavar(ctx))
+            )
     return path
 
 

@@ -184,11 +184,20 @@ def fact_lines(found: output.Item) -> list[tuple[str, output.Cell]]:
 
 @host.command("enroll")
 @click.argument("host")
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="Repeatable.")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A label of the host; repeatable. Without any, a host that was revoked keeps its own.",
+)
 @cli_context.with_context
 def enroll(context: cli_context.CommandContext, host: str, labels: tuple[str, ...]) -> None:
-    """Print a one-time token with which the agent on HOST enrolls itself."""
-    body = {"host_id": host, "labels": labels_of(labels)}
+    """Print a one-time token with which the agent on HOST enrolls itself.
+
+    If HOST is enrolled already and was re-imaged, see: tidegate host re-enroll.
+    """
+    body = {"host_id": host, "labels": labels_of(labels) or None}
     made = context.client.write("POST", paths.at("hosts", "enroll"), body).json()
     show_token(context, made, f"on {host}")
 
@@ -196,7 +205,8 @@ def enroll(context: cli_context.CommandContext, host: str, labels: tuple[str, ..
 def show_token(context: cli_context.CommandContext, made: output.Item, where: str) -> None:
     """Print a token and the command with which an agent uses it."""
     if context.is_for_people:
-        output.note(f"shown this once; {where}: tidegate agent --config FILE --token-file FILE")
+        run = "tidegate agent --config FILE --token-file FILE"
+        output.note(f"this token is shown only once; {where}: {run}")
         output.say(made["token"])
     else:
         context.done(made, "")
@@ -204,7 +214,13 @@ def show_token(context: cli_context.CommandContext, made: output.Item, where: st
 
 @host.command("re-enroll")
 @click.argument("host", shell_complete=HOSTS)
-@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="In place of its own.")
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="A label in place of all its own; repeatable.",
+)
 @cli_context.reason(required=False)
 @cli_context.with_context
 def re_enroll(

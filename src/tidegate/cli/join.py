@@ -13,7 +13,7 @@ COLUMNS = (
     output.Column("HOSTS", lambda item: output.text(f"{item.get('enrolled', 0)}/{item['limit']}")),
     output.time_column("CREATED", "created_at"),
     output.time_column("UNTIL", "until"),
-    output.person_column("BY", "operator"),
+    output.person_column("BY", "operator", name="operator_name"),
 )
 
 
@@ -64,6 +64,7 @@ def show(context: cli_context.CommandContext, join_id: str) -> None:
             ("join", output.text(found["join_id"])),
             ("labels", output.text(found.get("labels"))),
             ("enrolled", output.text(f"{found.get('enrolled', 0)} of {found['limit']}")),
+            ("created by", output.text(found.get("operator_name") or found["operator"])),
             ("created", output.when(found.get("created_at"))),
             ("until", output.when(found.get("until"))),
         ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -11,6 +11,17 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 Lazy = tuple[str, str]  # module:attribute of a command, one line of help
+
+
+# Verbs that people try, and the commands that do it.
+TRIED: Final = {
+    "host delete": "host retire HOST",
+    "log read": "log tail",
+    "rollout promote": "channel promote CHANNEL RELEASE",
+    "rollout rollback": "channel rollback CHANNEL",
+    "user delete": "user erase USER",
+    "user revoke": "user grant USER ROLE --take",
+}
 
 
 class ReaderGone(Exception):
@@ -94,7 +105,12 @@ def resolve(
 def _meant(group: click.Group, ctx: click.Context, name: str) -> str:
     from difflib import get_close_matches
 
-    close = get_close_matches(name, group.list_commands(ctx), n=1)
+    tried = TRIED.get(f"{ctx.info_name} {name}")
+    if tried is not None:
+        return f": that is tidegate {tried}"
+    names = group.list_commands(ctx)
+    begun = [known for known in names if known.startswith(f"{name}-")]
+    close = begun or get_close_matches(name, names)
     return f": did you mean {close[0]!r}?" if close else ""
 
 

@@ -193,7 +193,7 @@ def follow(
     while True:
         if output == "table":
             screen.show(frame(found))
-        elif found != shown:
+        elif _content(found) != _content(shown):
             for item in found if isinstance(found, list) else [found]:
                 if not isinstance(shown, list) or item not in shown:
                     cli_output.say(cli_output.line_of(item))
@@ -205,6 +205,13 @@ def follow(
             raise TimeoutError
         time.sleep(INTERVAL_SECONDS)
         found = retry_while_away(ask)
+
+
+def _content(found: Any) -> Any:
+    """The answer without the time at which it was given."""
+    if not isinstance(found, dict):
+        return found
+    return {name: value for name, value in found.items() if name != "at"}
 
 
 @contextmanager

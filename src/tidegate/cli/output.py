@@ -1,6 +1,7 @@
 """The output of commands: a table for people, JSON for programs, JSON lines for pipes.
 
-On a terminal rich draws the table. Elsewhere it has plain columns that are never truncated.
+On a terminal rich draws the table. Elsewhere it has plain columns that are never truncated. Names
+are never broken, so that they can be copied.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from tidegate.cli.symbols import clean, glyph, moment, state_word
 
 NOTHING: Final = "–"
 MEMBERS_CHARS_MAX: Final = 160
+GAP: Final = 2  # blanks between columns
+TIME_CHARS: Final = len("2026-05-01 06:00:00Z")
 KEPT: Final = frozenset(  # members that are never cut
     (
         "outcome",
@@ -212,9 +215,11 @@ def line_of(value: Any) -> str:
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
     if is_terminal():
-        _drawn(titles, rows)
+        from shutil import get_terminal_size
+
+        _drawn(titles, rows, get_terminal_size().columns)
         return
-    texts = [[cell.text if isinstance(cell, StateCell) else cell for cell in row] for row in rows]
+    texts = [[_text(cell) for cell in row] for row in rows]
     for line in aligned([list(titles), *texts]):
         say(line)
 
@@ -228,14 +233,26 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def _drawn(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
+def _drawn(titles: Sequence[str], rows: Sequence[Sequence[Cell]], width: int) -> None:
+    """Draw a table. If it is too wide, times of today lose their date, then texts wrap at blanks.
+    If that is not enough, the terminal wraps the lines.
+    """
+    if _widths(titles, rows, width, str) is None:
+        rows = [[_without_today(cell) for cell in row] for row in rows]
+    widths = _widths(titles, rows, width, _longest_word)
+    if widths is None:
+        from tidegate.cli.live_view import paint, table_lines
+
+        for line in table_lines(titles, rows):
+            say(paint(line))
+        return
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
-    for title in titles:
-        table.add_column(title, overflow="fold")
+    for title, columns in zip(titles, widths, strict=True):
+        table.add_column(title, width=columns)
     for row in rows:
         table.add_row(
             *(
@@ -246,3 +263,39 @@ def _drawn(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> None:
             )
         )
     Console(highlight=False).print(table)
+
+
+def _widths(
+    titles: Sequence[str],
+    rows: Sequence[Sequence[Cell]],
+    width: int,
+    least: Callable[[str], str],
+) -> list[int] | None:
+    """The widths of the columns of a table of this width: the widest are narrowed first, and none
+    below this part of its cells. None: they do not fit.
+    """
+    columns = [[_text(cell) for cell in column] for column in zip(titles, *rows, strict=True)]
+    widths = [max(map(len, column)) for column in columns]
+    smallest = [max(len(least(cell)) for cell in column) for column in columns]
+    free = width - GAP * (len(columns) - 1)
+    if sum(smallest) > free:
+        return None
+    for _ in range(sum(widths) - free):
+        wide = (number for number, found in enumerate(widths) if found > smallest[number])
+        widths[max(wide, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _text(cell: Cell) -> str:
+    return cell.text if isinstance(cell, StateCell) else cell
+
+
+def _longest_word(text: str) -> str:
+    return max(text.split(), key=len, default="")
+
+
+def _without_today(cell: Cell) -> Cell:
+    from datetime import UTC, datetime
+
+    today = f"{datetime.now(UTC):%Y-%m-%d} "
+    return cell.removeprefix(today) if isinstance(cell, str) and len(cell) == TIME_CHARS else cell

@@ -32,7 +32,7 @@ def quarantine() -> None:
 def list_all(context: cli_context.CommandContext, channel: str | None, watch: bool) -> None:
     """List what is quarantined, on which channel, and why."""
     context.print_items(
-        lambda: context.list_of_channel(paths.at("quarantine"), {"channel": channel}),
+        lambda: list(context.client.items(paths.at("quarantine"), {"channel": channel})),
         COLUMNS,
         watch=watch,
         empty="nothing is quarantined",

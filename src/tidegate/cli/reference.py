@@ -25,13 +25,17 @@ This page is written from the code: `python -m tests.cli.reference` writes it.
 | `--token` | the API token; default: `TIDEGATE_TOKEN`, what `login` saved for this server |
 | `-h`, `--help` | what the command does |
 
-They may be placed before the noun or after the verb. `tidegate login` saves server and token in
-`$XDG_CONFIG_HOME/tidegate/client.json`, mode 0600. A saved token is sent to no other server.
+They may be placed before the noun or after the verb. Of the commands that work on this machine,
+such as `serve` and `backup`, only `doctor` and `simulate` take `-o`, and none takes `--url` or
+`--token`. `tidegate login` saves server and token in `$XDG_CONFIG_HOME/tidegate/client.json`, mode
+0600. A saved token is sent to no other server.
 
 * A write carries an idempotency key. If the server is unavailable (503), the command repeats it
   under the same key, so it happens once. It names the version that it changes: that of `--version`,
   or the current one.
 * `--watch` redraws in place on a terminal and prints a plain line for each change otherwise.
+* If a table is too wide for the terminal, times of today lose their date, and long texts wrap.
+  Names are never broken. A pipe always gets whole lines.
 * Without a terminal, or with `NO_COLOR`, there are no colours. A state always has a glyph and a
   word.
 * You can look before you act. These commands change nothing: `channel rollback --dry-run` (which

@@ -50,7 +50,8 @@ def create(
         "protect_proposed": protect_proposed,
     }
     answer = context.client.write("POST", paths.at("repositories"), body)
-    context.done(answer, f"repository {name} is there; {approvals} must approve")
+    needs = output.counted(approvals, "approval")
+    context.done(answer, f"repository {name} exists; a revision needs {needs}")
 
 
 @repo.command("edit")

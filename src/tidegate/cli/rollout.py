@@ -149,9 +149,8 @@ def list_all(
     wanted = FAILING if state == STOPPED else [STATES.get(state or "")]
 
     def find() -> list[Any]:
-        pages = [
-            context.list_of_channel(paths.at("rollouts"), query | {"state": one}) for one in wanted
-        ]
+        at = paths.at("rollouts")
+        pages = [list(context.client.items(at, query | {"state": one})) for one in wanted]
         if len(pages) == 1:
             return pages[0]
         return sorted(chain(*pages), key=lambda item: str(item["opened_at"]), reverse=True)

@@ -41,8 +41,13 @@ def columns(items: Sequence[output.Item]) -> tuple[output.Column, ...]:
         output.Column("WHAT", _type),
         output.Column("HOST", lambda item: output.text(output.dig(item, "data", "host_id"))),
         output.Column("SAYS", lambda item: describe_event(item, names)),
-        output.person_column("BY", "actor"),
+        output.Column("BY", _actor),
     )
+
+
+def _actor(item: output.Item) -> str:
+    """The name of the person, the host, or the part of the server."""
+    return output.text(item.get("actorname") or str(item["actor"]).removeprefix("host_"))
 
 
 def _type(item: output.Item) -> str:
@@ -104,12 +109,39 @@ def _probe(data: Data) -> str:
     return f"probe {data.get('probe_name')} {word}{why}"
 
 
+def _reserved(data: Data) -> str:
+    budgets = [str(budget.get("budget_id")) for budget in data.get("budgets") or []]
+    taken = f", takes a slot of {', '.join(budgets)}" if budgets else ""
+    return f"wave {int(data.get('wave') or 0) + 1}{taken}"
+
+
+def _started(data: Data) -> str:
+    return f"driver {str(data.get('switch_method')).removesuffix('driver')}"
+
+
+def _activated(data: Data) -> str:
+    return f"now on {data.get('observed_current_closure')}"
+
+
+def _converged(data: Data) -> str:
+    return f"runs {data.get('current_closure')}"
+
+
+def _advanced(data: Data) -> str:
+    return f"wave {int(data.get('from_wave') or 0) + 1} → {int(data.get('to_wave') or 0) + 1}"
+
+
 def _probes(data: Data) -> str:
     return output.text([probe.get("probe_name") for probe in data.get("probes") or []])
 
 
 _SPECIAL: Final[dict[str, Callable[[Data], str]]] = {
     "RolloutOpened": _opened,
+    "DispatchReserved": _reserved,
+    "ActivationStarted": _started,
+    "ActivationCompleted": _activated,
+    "Converged": _converged,
+    "WaveAdvanced": _advanced,
     "RolloutTransitioned": _moved,
     "HostStateChanged": _moved,
     "RolloutConcluded": _concluded,

@@ -142,8 +142,10 @@ def _remedy(error: errors.TidegateError, args: Sequence[str]) -> str:
     """The command to try after an error of this process. The doctor reads the settings, too, so it
     is no help if they are invalid.
     """
+    if error.code in ("place_taken", "backup_damaged"):
+        return "tidegate backup DIR" if args[0] == "backup" else "tidegate restore DIR --data NEW"
     if error.code != "invalid_setting":
-        return "tidegate doctor"
+        return " ".join(("tidegate", "doctor", *_place(args)))
     words = ["tidegate"]
     for word in args:
         if word.startswith("-"):
@@ -151,6 +153,18 @@ def _remedy(error: errors.TidegateError, args: Sequence[str]) -> str:
         words.append(word)
     flags = "--data DIR" if error.facts.get("setting") == "data" else "--help"
     return " ".join((*words, flags))
+
+
+def _place(args: Sequence[str]) -> list[str]:
+    """The flags that say where the log is, as they were typed."""
+    from shlex import quote
+
+    flags = ("--config", "--data", "--store")
+    return [
+        quote(word)
+        for number, word in enumerate(args)
+        if word.partition("=")[0] in flags or (number and args[number - 1] in flags)
+    ]
 
 
 def print_exit(stop: exit_codes.CommandExit, args: Sequence[str] = ()) -> int:

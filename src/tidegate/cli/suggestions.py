@@ -79,7 +79,9 @@ def suggest_value(fault: str) -> str:
     # explain says channel-edges where an option takes edges.
     parts = [word for word in known if word in wrong.split("-")]
     meant = (get_close_matches(wrong, known, n=1) or parts)[:1]
-    return f" Did you mean {symbols.clean(meant[0])}?" if meant and meant[0] != wrong else ""
+    if not meant or meant[0] == wrong:
+        return ""
+    return f"{'' if fault.endswith('.') else '.'} Did you mean {symbols.clean(meant[0])}?"
 
 
 def _closest(client: ApiClient, path: str, name: str, wrong: str) -> str | None:

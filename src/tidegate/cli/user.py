@@ -31,7 +31,6 @@ COLUMNS = (
     output.Column("MAY", lambda item: access.roles(item["grants"])),
     output.column("TOKENS", "tokens"),
     output.time_column("ADDED", "added_at"),
-    output.column("ID", "user_id"),
 )
 
 
@@ -88,7 +87,7 @@ def add(
         body["password"] = access.ask_secret(True, "Their first password", "--password-stdin")
     answer = context.client.write("POST", paths.at("users"), body)
     made = answer.json()
-    line = f"{login} is {made['user_id']} and may: {access.roles(body['roles'])}"
+    line = f"user {login} is added and may: {access.roles(body['roles'])}"
     context.done(answer, line if made["code"] is None else f"{line}; {_reset_words(context, made)}")
     context.warn_of_scopes(item["scope"] for item in body["roles"] if "scope" in item)
 
@@ -96,7 +95,8 @@ def add(
 def _reset_words(context: cli_context.CommandContext, made: Any) -> str:
     """Describe how the user sets their new password."""
     link = made["link"] if made["link"].startswith("http") else context.profile.url + made["link"]
-    return f"give {made['login']} this link, or the code {made['code']}: {link}"
+    command = f"tidegate user redeem {made['login']} --code {made['code']}"
+    return f"give {made['login']} this command: {command} or this link: {link}"
 
 
 @user.command("grant")
@@ -120,7 +120,9 @@ def grant(context: cli_context.CommandContext, user: str, role: str, take: bool)
 def list_all(context: cli_context.CommandContext) -> None:
     """List all users."""
     context.list(
-        context.client.items(paths.at("users")), COLUMNS, empty="no user; try: tidegate setup"
+        sorted(context.client.items(paths.at("users")), key=lambda item: str(item["login"])),
+        COLUMNS,
+        empty="no user; try: tidegate setup",
     )
 
 
@@ -130,7 +132,8 @@ def list_all(context: cli_context.CommandContext) -> None:
 def show(context: cli_context.CommandContext, user: str) -> None:
     """Show USER: what they may do, and how many tokens they have."""
     found = context.get(paths.at("users", id_of(context, user)))
-    context.card(found, [(column.title.lower(), column.cell(found)) for column in COLUMNS])
+    fields = [(column.title.lower(), column.cell(found)) for column in COLUMNS]
+    context.card(found, [*fields, ("id", output.text(found["user_id"]))])
 
 
 @user.command("disable")
@@ -141,7 +144,7 @@ def disable(context: cli_context.CommandContext, user: str, reason: str | None) 
     """Disable USER. All sessions and tokens end."""
     body = {"reason": reason or ""}
     answer = context.client.write("POST", paths.at("users", id_of(context, user), "disable"), body)
-    context.done(answer, f"{user} is shut out")
+    context.done(answer, f"{user} is disabled; sessions and tokens have ended")
     context.warn(answer)
 
 

@@ -12,7 +12,7 @@ import click
 
 from tidegate import config, errors
 from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.commands.options import settings_of, with_settings
+from tidegate.commands.options import LOG, settings_of, with_settings
 
 if TYPE_CHECKING:
     from tidegate.control.storage.archive import Archive
@@ -26,7 +26,7 @@ def archive() -> None:
 
 
 @archive.command()
-@with_settings
+@with_settings(*LOG, "archive")
 def verify(file: str | None, **flags: str | None) -> None:
     """Compare the archived part of the log with the log, byte for byte.
 
@@ -54,7 +54,7 @@ def verify(file: str | None, **flags: str | None) -> None:
 
 
 @archive.command()
-@with_settings
+@with_settings(*LOG, "archive")
 def rebuild(file: str | None, **flags: str | None) -> None:
     """Rewrite the archived part of the log, and remove files that do not belong to it.
 

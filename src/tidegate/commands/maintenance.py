@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from tidegate import config, errors
+from tidegate.cli.context import LocalCommand, output_format
 from tidegate.cli.exit_codes import ExitCode
-from tidegate.commands.options import settings_of, with_settings
+from tidegate.cli.output import json_of, line_of
+from tidegate.commands.options import LOG, settings_of, with_settings
 
 if TYPE_CHECKING:
     from tidegate.control.doctor import DoctorFinding
@@ -22,21 +24,29 @@ SYMBOLS: Final = {"well": "✔", "note": "•", "ill": "✘"}
 SQLITE: Final = "sqlite:///"
 
 
-@click.command()
-@with_settings
+@click.command(cls=LocalCommand)
+@with_settings(*LOG)
 @click.option("--views", is_flag=True, help="Also replay the log and compare every derived row.")
-@click.option("--json", "as_json", is_flag=True, help="A line of JSON per finding.")
-def doctor(file: str | None, views: bool, as_json: bool, **flags: str | None) -> int:
+def doctor(file: str | None, views: bool, **flags: str | None) -> int:
     """Check an installation, and say what to do about each problem.
 
     It checks versions, durability, permissions, disk, clock, log, outbox and epoch. A server may be
     running. The exit code is 1 if there is a problem.
     """
+    import msgspec
+
     settings = settings_of(file, flags)
-    is_well = True
+    how = output_format()
+    found = []
     for finding in _findings(settings, views):
-        is_well = is_well and finding.verdict != "ill"
-        _show(finding, as_json)
+        found.append(finding)
+        if how == "table":
+            _show(finding)
+        elif how == "jsonl":
+            click.echo(line_of(msgspec.to_builtins(finding)))
+    if how == "json":
+        click.echo(json_of(msgspec.to_builtins(found)))
+    is_well = all(finding.verdict != "ill" for finding in found)
     return ExitCode.DONE if is_well else ExitCode.REFUSED
 
 
@@ -104,12 +114,7 @@ def _durability(installation: Installation) -> Iterator[DoctorFinding]:
         )
 
 
-def _show(finding: DoctorFinding, as_json: bool) -> None:
-    import msgspec
-
-    if as_json:
-        click.echo(msgspec.json.encode(finding).decode())
-        return
+def _show(finding: DoctorFinding) -> None:
     click.echo(f"{SYMBOLS[finding.verdict]} {finding.what}: {finding.detail}")
     if finding.advice:
         click.echo(f"    do: {finding.advice}")
@@ -125,7 +130,7 @@ def _show(finding: DoctorFinding, as_json: bool) -> None:
     metavar="BACKUP",
     help="An earlier backup on the same disk: files that it has are linked, not copied.",
 )
-@with_settings
+@with_settings(*LOG)
 def backup(place: str, previous: str | None, file: str | None, **flags: str | None) -> None:
     """Take a backup into DIR, which is new or empty; a server may be running.
 
@@ -171,7 +176,7 @@ def backup(place: str, previous: str | None, file: str | None, **flags: str | No
     is_flag=True,
     help="Also revoke the key of every agent; each host enrolls again with a new token.",
 )
-@with_settings
+@with_settings(*LOG)
 def restore(
     place: str | None, in_place: bool, revoke_keys: bool, file: str | None, **flags: str | None
 ) -> None:

@@ -14,6 +14,8 @@ from tidegate import config
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+LOG: Final = ("data", "store")  # where the log is
+EVERY: Final = tuple(name for name in config.NAMES if name not in config.FILE_ONLY)
 WORDS: Final[Mapping[str, str]] = {
     "data": "The data directory. It is created with mode 0700.",
     "store": "URL of the database: sqlite:///path, postgresql://… or dynamodb://table?region=…. "
@@ -75,14 +77,20 @@ NOTIFY: Final = """
 """
 
 
-def with_settings(command: Command) -> Command:
-    """Add every setting as a flag, and ``--config`` for a file of settings."""
-    for name in reversed(config.NAMES):
-        if name not in config.FILE_ONLY:
+def with_settings(*names: str) -> Callable[[Command], Command]:
+    """Add the settings of these names as flags, and ``--config`` for a file of settings.
+
+    Name those that the command uses. File and environment may hold all others, too.
+    """
+
+    def decorate(command: Command) -> Command:
+        for name in reversed(names):
             flag = f"--{name.replace('_', '-')}"
             command = click.option(flag, name, metavar="VALUE", help=_help(name))(command)
-    file = click.option("--config", "file", metavar="FILE", help="A TOML file of settings.")
-    return file(command)
+        file = click.option("--config", "file", metavar="FILE", help="A TOML file of settings.")
+        return file(command)
+
+    return decorate
 
 
 def settings_of(file: str | None, flags: Mapping[str, str | None]) -> config.Settings:

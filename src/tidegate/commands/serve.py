@@ -16,7 +16,7 @@ accept_clock = click.option(
 
 
 @click.command()
-@options.with_settings
+@options.with_settings(*options.EVERY)
 @accept_clock
 @click.option(
     "--print-config", "prints", is_flag=True, help="Print a commented file of settings, and exit."
@@ -42,7 +42,7 @@ def serve(file: str | None, prints: bool, accepts_clock: bool, **flags: str | No
 
 
 @click.command()
-@options.with_settings
+@options.with_settings(*options.LOG, "public_url", "worker_metrics_port", "archive")
 @accept_clock
 def worker(file: str | None, accepts_clock: bool, **flags: str | None) -> None:
     """Run the worker in addition to a server, or without one.

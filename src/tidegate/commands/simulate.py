@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from tidegate.cli.output import NOTHING, aligned, json_of
-from tidegate.commands.options import settings_of, with_settings
+from tidegate.cli.context import LocalCommand, output_format
+from tidegate.cli.output import NOTHING, aligned, json_of, line_of
+from tidegate.commands.options import LOG, settings_of, with_settings
 from tidegate.config import Settings
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def _with_shares(command: Any) -> Any:
     return command
 
 
-@click.command()
+@click.command(cls=LocalCommand)
 @click.argument("channel")
 @click.option(
     "--seed",
@@ -67,9 +68,8 @@ def _with_shares(command: Any) -> Any:
     metavar="TIME",
     help="Send no order before this time: 2026-12-24T02:00:00+01:00, or in 3h.",
 )
-@click.option("--json", "as_json", is_flag=True, help="The forecast as JSON.")
 @_with_shares
-@with_settings
+@with_settings(*LOG)
 def simulate(
     channel: str,
     seed: int,
@@ -77,7 +77,6 @@ def simulate(
     failing: tuple[str, ...],
     from_history: bool,
     start_at: str | None,
-    as_json: bool,
     file: str | None,
     **flags: Any,
 ) -> None:
@@ -87,7 +86,7 @@ def simulate(
     written. Equal seeds give equal forecasts. By default nothing fails.
     """
     shares = {name: flags.pop(name) for name in SHARES}
-    settings = settings_of(file, flags)
+    settings, how = settings_of(file, flags), output_format()
     if from_history and any(shares.values()):
         raise click.UsageError("give either --from-history or shares of your own")
     import msgspec
@@ -101,9 +100,10 @@ def simulate(
         conditions = replace(conditions, start_at=parse_start(start_at, conditions.at))
     seeds = range(seed, seed + runs)
     odds = replace(history.odds if from_history else Odds(**shares), failing=failing)
-    found = _run_forecast(row, plan, odds, seeds, conditions, quiet=as_json)
-    if as_json:
-        click.echo(json_of(msgspec.to_builtins(found)))
+    found = _run_forecast(row, plan, odds, seeds, conditions, quiet=how != "table")
+    if how != "table":
+        written = msgspec.to_builtins(found)
+        click.echo(json_of(written) if how == "json" else line_of(written))
         return
     for line in describe_forecast(found):
         click.echo(line)

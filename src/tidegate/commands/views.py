@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.commands.options import settings_of, with_settings
+from tidegate.commands.options import LOG, settings_of, with_settings
 
 SHOWN_MAX = 20
 TEXT_CHARS_MAX = 200
@@ -19,7 +19,7 @@ def views() -> None:
 
 
 @views.command()
-@with_settings
+@with_settings(*LOG)
 def verify(file: str | None, **flags: str | None) -> None:
     """Replay the log and compare every derived row, byte for byte; a server may be running.
 
@@ -46,7 +46,7 @@ def verify(file: str | None, **flags: str | None) -> None:
 
 
 @views.command()
-@with_settings
+@with_settings(*LOG)
 def rebuild(file: str | None, **flags: str | None) -> None:
     """Rebuild every derived row from the log. No server and no worker may be running.
 

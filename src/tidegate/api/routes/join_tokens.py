@@ -9,6 +9,7 @@ from msgspec import Meta, field, structs
 
 from tidegate.api.routes.hosts import Labels
 from tidegate.control.operations.join_tokens import JoinTokenOperations, MadeJoinToken
+from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access import roles, steps
 from tidegate.domain.fleet import joins, refusals
@@ -29,28 +30,34 @@ class JoinTokenShown(joins.JoinToken, frozen=True, kw_only=True):
     """A join token, without its secret."""
 
     version: int
+    operator_name: str | None = None  # null: erased, or not a person
 
 
 def list_all(
     request: routing.Request[inputs.Nothing, inputs.Paging, inputs.Nothing],
     reads: Reads,
     cursors: paging.Cursors,
+    people: PeopleNames,
 ) -> routing.Response:
     """List the join tokens, without their secrets."""
     found = reads.range(joins.JOIN_TOKENS, after=cursors.after(request), limit=request.query.limit)
     last = found[-1].id if len(found) == request.query.limit else None
-    return routing.Response(cursors.list_page(request, [_shown(item) for item in found], last))
+    return routing.Response(
+        cursors.list_page(request, [_shown(item, people) for item in found], last)
+    )
 
 
 def show(
-    request: routing.Request[JoinPath, inputs.ReadQuery, inputs.Nothing], reads: Reads
+    request: routing.Request[JoinPath, inputs.ReadQuery, inputs.Nothing],
+    reads: Reads,
+    people: PeopleNames,
 ) -> routing.Response:
     """Get a join token, and how many hosts it enrolled."""
     join_id = request.path.join_id
     found = reads.demand(
         joins.join_key(join_id), joins.JoinToken, refusals.JoinTokenNotFound(join_id)
     )
-    return routing.Response(_shown(found), version=found.version)
+    return routing.Response(_shown(found, people), version=found.version)
 
 
 def create(
@@ -72,8 +79,12 @@ def delete(
     return routing.Response(shapes.Written(position), position=position)
 
 
-def _shown(found: Found[joins.JoinToken]) -> JoinTokenShown:
-    return JoinTokenShown(**structs.asdict(found.row), version=found.version)
+def _shown(found: Found[joins.JoinToken], people: PeopleNames) -> JoinTokenShown:
+    return JoinTokenShown(
+        **structs.asdict(found.row),
+        version=found.version,
+        operator_name=people.find_name(found.row.operator),
+    )
 
 
 _READ = routing.requires(roles.Verb.READ)

@@ -7,10 +7,12 @@ from typing import Annotated, Any
 
 from msgspec import Meta, structs
 
-from tidegate.api.routes.releases import ScopeName
+from tidegate.api.routes.releases import ScopeName, demand_channel
 from tidegate.control.operations.outbox import OutboxOperations
 from tidegate.control.queries.documents import OutboxReader
+from tidegate.control.queries.reads import Reads
 from tidegate.domain.access import roles, scopes, steps
+from tidegate.domain.channels.refusals import ChannelNotFound
 from tidegate.domain.outbox import documents, names, refusals, states
 from tidegate.errors import IllegalTransition, NotFound
 from tidegate.kernel.model import Position
@@ -35,6 +37,7 @@ class WhyAgain(inputs.Input, frozen=True, kw_only=True):
 
 def list_all(
     request: routing.Request[inputs.Nothing, OutboxFilter, inputs.Nothing],
+    reads: Reads,
     outbox_reader: OutboxReader,
     cursors: paging.Cursors,
 ) -> routing.Response:
@@ -44,6 +47,8 @@ def list_all(
     found: tuple[documents.OutboxDocument, ...]
     if query.scope is not None:
         found = outbox_reader.list_of_scope(query.scope, after=after, limit=query.limit)
+        if not found and not after:
+            demand_channel(reads, query.scope)
         last = found[-1].id if len(found) == query.limit else None
     else:
         state = states.IntentState.PENDING if query.state is None else query.state
@@ -118,6 +123,7 @@ ROUTES = (
         list_all,
         routing.requires_somewhere(roles.Verb.READ),
         shapes.Listed[documents.OutboxDocument],
+        errors=(ChannelNotFound,),
     ),
     routing.Route(
         "GET",

@@ -64,6 +64,8 @@ def list_all(
     prefix = "" if query.repository is None else f"{query.repository}/"
     after = cursors.after(request)
     found = reads.range(rows.PACKAGES, prefix=prefix, after=after, limit=query.limit)
+    if not found and not after and query.repository is not None:
+        repositories.demand(reads, query.repository)
     last = found[-1].id if len(found) == query.limit else None
     seen = [
         _shown(item)
@@ -162,6 +164,7 @@ ROUTES = (
         list_all,
         routing.requires_somewhere(roles.Verb.READ),
         shapes.Listed[PackageShown],
+        errors=(refusals.RepositoryNotFound,),
     ),
     routing.Route(
         "GET",

@@ -39,13 +39,17 @@ def list_all(
     cursors: paging.Cursors,
 ) -> routing.Response:
     """List what is quarantined, on which channel, and why."""
-    channel = request.query.channel
+    channel, after = request.query.channel, cursors.after(request)
     found = reads.range(
         rows.QUARANTINE,
         prefix="" if channel is None else f"{channel}/",
-        after=cursors.after(request),
+        after=after,
         limit=request.query.limit,
     )
+    if (
+        not found and not after and channel is not None
+    ):  # a deleted channel still has its quarantine
+        releases.demand_channel(reads, channel)
     last = found[-1].id if len(found) == request.query.limit else None
     seen = [
         QuarantinedShown(
@@ -74,6 +78,7 @@ ROUTES = (
         list_all,
         routing.requires_somewhere(roles.Verb.READ),
         shapes.Listed[QuarantinedShown],
+        errors=(refusals.ChannelNotFound,),
     ),
     routing.Route(
         "POST",

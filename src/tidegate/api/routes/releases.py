@@ -18,7 +18,8 @@ from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access import roles, scopes, steps
-from tidegate.domain.channels.refusals import PinOfChannel
+from tidegate.domain.channels.refusals import ChannelNotFound, PinOfChannel
+from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.provenance import RejectedEvidence
 from tidegate.domain.releases import facts, refusals, rows as release_rows
 from tidegate.domain.requests import rows as request_rows, states
@@ -252,6 +253,7 @@ def evidence(
 
 def happened(
     request: routing.Request[ScopePath, inputs.Paging, inputs.Nothing],
+    reads: Reads,
     scope_history: history.ScopeHistory,
     cursors: paging.Cursors,
 ) -> routing.Response:
@@ -259,8 +261,15 @@ def happened(
     after = int(cursors.after(request) or "0")
     limit = request.query.limit
     found = scope_history.list(request.path.scope, after=after, limit=limit)
+    if not found and not after:
+        demand_channel(reads, request.path.scope)
     last = str(found[-1].position) if len(found) == limit else None
     return routing.Response(cursors.list_page(request, found, last))
+
+
+def demand_channel(reads: Reads, scope: str) -> None:
+    """Check a scope without rows. A deleted channel keeps its rows. Raises: ChannelNotFound."""
+    reads.demand(channel_key(scope), Channel, ChannelNotFound(scope))
 
 
 def _page(
@@ -270,12 +279,15 @@ def _page(
     collection: Any,
     kind: str,
 ) -> tuple[Sequence[Found[Any]], str | None]:
+    scope, after = request.path.scope, cursors.after(request)
     found = reads.range(
         collection,
-        prefix=release_rows.row_id(request.path.scope, kind),
-        after=cursors.after(request),
+        prefix=release_rows.row_id(scope, kind),
+        after=after,
         limit=request.query.limit,
     )
+    if not found and not after:
+        demand_channel(reads, scope)
     return found, found[-1].id if len(found) == request.query.limit else None
 
 
@@ -421,7 +433,12 @@ ROUTES = (
         errors=(NotFound, HistoryTooLong),
     ),
     routing.Route(
-        "GET", "/v1/releases/{scope}/events", events, _READ, shapes.Listed[NamedReleaseEvent]
+        "GET",
+        "/v1/releases/{scope}/events",
+        events,
+        _READ,
+        shapes.Listed[NamedReleaseEvent],
+        errors=(ChannelNotFound,),
     ),
     routing.Route(
         "GET",
@@ -429,8 +446,16 @@ ROUTES = (
         evidence,
         _READ,
         shapes.Listed[release_rows.KeptEvidence],
+        errors=(ChannelNotFound,),
     ),
-    routing.Route("GET", "/v1/releases/{scope}/history", happened, _READ, shapes.Listed[Happened]),
+    routing.Route(
+        "GET",
+        "/v1/releases/{scope}/history",
+        happened,
+        _READ,
+        shapes.Listed[Happened],
+        errors=(ChannelNotFound,),
+    ),
     _verb("register", register, steps.REGISTER_RELEASE, release_rows.Actual, status=201),
     _verb("transition", transition, steps.TRANSITION_RELEASE, release_rows.Actual),
     _verb("retire", retire, steps.RETIRE_RELEASE, release_rows.Actual),

@@ -79,11 +79,14 @@ def get(
     request: routing.Request[RepositoryPath, inputs.ReadQuery, inputs.Nothing], reads: Reads
 ) -> routing.Response:
     """Get one repository."""
-    name = request.path.repository
-    found = reads.demand(
+    return _show(demand(reads, request.path.repository))
+
+
+def demand(reads: Reads, name: str) -> Found[rows.Repository]:
+    """The repository. Raises: RepositoryNotFound."""
+    return reads.demand(
         rows.repository_key(name), rows.Repository, refusals.RepositoryNotFound(name)
     )
-    return _show(found)
 
 
 def change(

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, field, structs
 
+from tidegate.api.routes import repositories
 from tidegate.api.routes.repositories import Label
 from tidegate.api.routes.revision_files import FileSent, decode_files
 from tidegate.control.lanes import LaneBusy
@@ -174,6 +175,8 @@ def list_all(
     """List the revisions that you may read, by repository, package, lifecycle, author or owner."""
     after = cursors.after(request)
     found, last = _page(request, reads, after)
+    if not found and not after:
+        _demand_place(request.query, reads)
     seen = [item for item in found if _fits(item.row, request)]
     packages = reads.find_all(
         *((package_rows.package_key(item.row.package), package_rows.PackageRow) for item in seen)
@@ -198,6 +201,18 @@ def _with_name(
 ) -> documents.RevisionDocument:
     name = people.find_name(found.status.created_by)
     return structs.replace(found, status=structs.replace(found.status, created_by_name=name))
+
+
+def _demand_place(query: RevisionFilter, reads: query_reads.Reads) -> None:
+    """Raises: RepositoryNotFound, PackageNotFound."""
+    if query.repository is not None:
+        repositories.demand(reads, query.repository)
+    if query.package is not None:
+        reads.demand(
+            package_rows.package_key(query.package),
+            package_rows.PackageRow,
+            package_refusals.PackageNotFound(query.package),
+        )
 
 
 def _page(request: Filtered, reads: query_reads.Reads, after: str) -> FoundPage:
@@ -455,6 +470,7 @@ ROUTES = (
         list_all,
         routing.requires_somewhere(roles.Verb.READ),
         shapes.Listed[documents.RevisionDocument],
+        errors=(package_refusals.RepositoryNotFound, package_refusals.PackageNotFound),
     ),
     _review("propose", propose, steps.PROPOSE_REVISION, package_refusals.NotReady),
     _review("withdraw", withdraw, steps.WITHDRAW_PROPOSAL),

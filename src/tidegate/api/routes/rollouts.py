@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Struct, field, structs
 
 from tidegate.api.feed.cloud_events import CloudEvent, to_cloud_event
+from tidegate.api.routes import releases
 from tidegate.api.routes.releases import ScopeName
 from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
@@ -22,6 +23,7 @@ from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.domain.access import roles, scopes
+from tidegate.domain.channels import refusals as channel_refusals
 from tidegate.domain.channels.facts import ChannelPolicy
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import Explanation
@@ -161,7 +163,7 @@ def list_all(
 
     Filter by channel, state, outcomes, opening time or failed hosts.
     """
-    query = request.query
+    query, after = request.query, cursors.after(request)
     wanted = rollout_lists.RolloutsWanted(
         channel=query.channel,
         state=query.state,
@@ -173,9 +175,13 @@ def list_all(
         reads,
         wanted,
         lambda row: request.principal.may(roles.Verb.READ, scopes.channel_scope(row.channel)),
-        after=cursors.after(request),
+        after=after,
         limit=query.limit,
     )
+    if (
+        not found and not after and query.channel is not None
+    ):  # a deleted channel still has its rollouts
+        releases.demand_channel(reads, query.channel)
     return routing.Response(
         cursors.list_page(request, [_listed(item, people) for item in found], last)
     )
@@ -213,6 +219,12 @@ def _listed(item: rollout_lists.ListedRollout, people: PeopleNames) -> RolloutLi
         halted_by=tally.halted_by,
         paused_at=tally.paused_at,
     )
+
+
+class RolloutEvent(CloudEvent, frozen=True, kw_only=True):
+    """An event of a rollout, with the name of the person who caused it."""
+
+    actorname: str | None  # null: erased, or not a person
 
 
 @dataclass(frozen=True)
@@ -337,6 +349,7 @@ def events(
     reads: Reads,
     log: log_reader.LogReader,
     cursors: paging.Cursors,
+    people: PeopleNames,
 ) -> routing.Response:
     """List the events of a rollout and of its hosts in it, in the order of the log."""
     rollout_id, limit = request.path.rollout_id, request.query.limit
@@ -344,7 +357,14 @@ def events(
     after = int(cursors.after(request) or "0")
     found = log.events(facts_of(rollout_id), after=after, limit=limit)
     last = str(found[-1].position) if len(found) == limit else None
-    return routing.Response(cursors.list_page(request, [*map(to_cloud_event, found)], last))
+    shown = [
+        RolloutEvent(
+            **structs.asdict(to_cloud_event(event)),
+            actorname=people.find_name(event.meta.actor),
+        )
+        for event in found
+    ]
+    return routing.Response(cursors.list_page(request, shown, last))
 
 
 def plan(
@@ -387,6 +407,7 @@ ROUTES = (
         list_all,
         routing.requires_somewhere(roles.Verb.READ),
         shapes.Listed[RolloutListed],
+        errors=(channel_refusals.ChannelNotFound,),
     ),
     routing.Route(
         "GET",
@@ -410,7 +431,7 @@ ROUTES = (
         "/v1/rollouts/{rollout_id}/events",
         events,
         _READ,
-        shapes.Listed[CloudEvent],
+        shapes.Listed[RolloutEvent],
         errors=(refusals.RolloutUnknown,),
     ),
     routing.Route(

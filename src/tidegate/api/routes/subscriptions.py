@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from msgspec import Meta, Struct, structs
+from msgspec import Meta, Struct
 
 from tidegate import errors, public_addresses
 from tidegate.api.routes.channels import ReasonBody
@@ -103,12 +103,13 @@ def list_all(
     request: routing.Request[inputs.Nothing, inputs.Paging, inputs.Nothing],
     subscriptions: operation_subscriptions.SubscriptionOperations,
     cursors: paging.Cursors,
+    people: PeopleNames,
 ) -> routing.Response:
     """List the subscriptions of scopes that you may read, each with its queue."""
     after, limit = cursors.after(request), request.query.limit
     found = [item for item in subscriptions.list_readable(request.caller) if item.id > after]
     last = found[limit - 1].id if len(found) > limit else None
-    shown = [_shown(item, subscriptions.queue(item.id)) for item in found[:limit]]
+    shown = [_shown(item, subscriptions.queue(item.id), people) for item in found[:limit]]
     return routing.Response(cursors.list_page(request, shown, last))
 
 
@@ -119,14 +120,13 @@ def get(
 ) -> routing.Response:
     """Get a subscription, its queue, and its dead letters."""
     found, queue = subscriptions.get(request.caller, request.path.subscription)
-    name = people.find_name(found.row.created_by)
-    shown = structs.replace(_shown(found, queue), created_by_name=name)
-    return routing.Response(shown, version=found.version)
+    return routing.Response(_shown(found, queue, people), version=found.version)
 
 
 def create(
     request: routing.Request[inputs.Nothing, inputs.Nothing, NewSubscription],
     subscriptions: operation_subscriptions.SubscriptionOperations,
+    people: PeopleNames,
 ) -> routing.Response:
     """Subscribe a target to events from now on. The response has a webhook's secret, once."""
     body = request.body
@@ -139,12 +139,13 @@ def create(
         min_severity=body.min_severity,
         scopes=body.scopes,
     )
-    return _changed(changed, subscriptions)
+    return _changed(changed, subscriptions, people)
 
 
 def edit(
     request: routing.Request[SubscriptionPath, inputs.Nothing, SubscriptionChanges],
     subscriptions: operation_subscriptions.SubscriptionOperations,
+    people: PeopleNames,
 ) -> routing.Response:
     """Change a subscription's events or target, or rotate the secret of a webhook."""
     body = request.body
@@ -161,7 +162,7 @@ def edit(
         scopes=body.scopes,
         rotate_secret=body.rotate_secret,
     )
-    return _changed(changed, subscriptions)
+    return _changed(changed, subscriptions, people)
 
 
 def delete(
@@ -206,15 +207,16 @@ def replay(
 def _changed(
     changed: operation_subscriptions.ChangedSubscription,
     subscriptions: operation_subscriptions.SubscriptionOperations,
+    people: PeopleNames,
 ) -> routing.Response:
     row = changed.subscription
     queue = subscriptions.queue(row.name)
-    shown = _shown(Found(row, changed.version, row.name), queue, changed.secret)
+    shown = _shown(Found(row, changed.version, row.name), queue, people, changed.secret)
     return routing.Response(shown, version=changed.version, position=changed.position)
 
 
 def _shown(
-    found: Found[rows.Subscription], queue: rows.NoticeQueue, secret: str = ""
+    found: Found[rows.Subscription], queue: rows.NoticeQueue, people: PeopleNames, secret: str = ""
 ) -> SubscriptionShown:
     row = found.row
     return SubscriptionShown(
@@ -238,6 +240,7 @@ def _shown(
         dead_letters=queue.dead_letters,
         is_replaying=queue.replay_after is not None,
         version=found.version,
+        created_by_name=people.find_name(row.created_by),
         secret=secret or None,
     )
 

@@ -83,9 +83,7 @@ def read(directory: Path) -> Files:
             or too much content.
     """
     if not directory.is_dir():
-        raise CommandExit(
-            ExitCode.USAGE, f"{directory} is no directory", "tidegate rev pull NAME DIRECTORY"
-        )
+        raise CommandExit(ExitCode.USAGE, f"there is no directory {directory}", "ls -ld PATH")
     files: Files = {}
     for path in _below(directory):
         named = path.relative_to(directory).as_posix()

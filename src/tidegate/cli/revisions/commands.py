@@ -195,7 +195,9 @@ def create_draft(
 
 @rev.command("list")
 @click.option("--repo", "repository", shell_complete=REPOSITORIES, help="Only of this repository.")
-@click.option("--package", help="Only of this package, with its repository: default/web.")
+@click.option(
+    "--package", help="Only of this package: web. With its repository: apps/web, default/net/vpc."
+)
 @click.option(
     "--lifecycle", type=cli_context.WordChoice(LIFECYCLES), help="Only those in this state."
 )
@@ -215,7 +217,9 @@ def list_all(
     """List revisions."""
     query = {
         "repository": repository,
-        "package": package,
+        "package": package
+        if package is None or "/" in package
+        else f"{revision_names.REPOSITORY_DEFAULT}/{package}",
         "lifecycle": lifecycle,
         "author": author,
         "owner": owner,

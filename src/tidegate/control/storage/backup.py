@@ -163,8 +163,10 @@ def read_label(place: Path) -> BackupLabel:
     try:
         content = (place / LABEL).read_bytes()[:LABEL_BYTES_MAX]
         label = _label.decode(content)
-    except (OSError, msgspec.DecodeError) as error:
-        raise BackupDamaged(f"{place} holds no backup: {error}") from None
+    except OSError as error:
+        raise BackupDamaged(f"{place} holds no backup: {LABEL}: {error.strerror}") from None
+    except msgspec.DecodeError as error:
+        raise BackupDamaged(f"{place} holds no backup: {LABEL}: {error}") from None
     if label.format != FORMAT:
         raise BackupDamaged(f"the backup has format {label.format}; this program reads {FORMAT}")
     return label

@@ -120,7 +120,7 @@ class WrongPackage(Formatted, Refused):
     """The release belongs to another package than the channel."""
 
     code = "wrong_package"
-    message = "{channel} carries {package}, {release_id} is no release of it"
+    message = "{channel} carries {package}, and {release_id} is not a release of it"
     channel: str
     package: str
     release_id: str

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from tidegate.domain.fleet import refusals, rows, selectors
+from tidegate.domain.packages import names
 
 
 def claims(
@@ -18,12 +19,16 @@ def claims(
     found: dict[str, str] = {}  # package → channel
     for scope in scopes:
         if selectors.parse(scope.selector).matches(labels, host_id):
-            if scope.package in found:
-                raise refusals.SelectorOverlap(
-                    host_id, scope.package, found[scope.package], scope.channel
-                )
-            found[scope.package] = scope.channel
+            package = _short_name(scope.package)
+            if package in found:
+                raise refusals.SelectorOverlap(host_id, package, found[package], scope.channel)
+            found[package] = scope.channel
     return list(found.values())
+
+
+def _short_name(package: str) -> str:
+    """A package without the default repository: ``web`` and ``default/web`` are the same one."""
+    return package.removeprefix(f"{names.DEFAULT_REPOSITORY}/")
 
 
 def check_scope(
@@ -40,7 +45,8 @@ def check_scope(
     rivals = [
         rival
         for rival in scopes
-        if rival.package == scope.package and rival.channel != scope.channel
+        if _short_name(rival.package) == _short_name(scope.package)
+        and rival.channel != scope.channel
     ]
     selector = selectors.parse(scope.selector)
     for host in hosts:

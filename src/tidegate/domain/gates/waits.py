@@ -151,7 +151,7 @@ def _report_failure(look: context.GateContext) -> Iterator[inputs.Wait]:
         retry = f"tidegate rollout retry {tally.rollout_id} --reason …"
         commands = (
             remedies.roll_back(tally.channel),
-            inputs.Remedy(retry, "if the hosts were at fault and are mended"),
+            inputs.Remedy(retry, "if the hosts were at fault and are repaired"),
             remedies.waive(tally.rollout_id, tally.halted_by or "HOST"),
             remedies.abort(tally.rollout_id),
         )

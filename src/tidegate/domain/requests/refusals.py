@@ -11,7 +11,7 @@ from tidegate.errors import Conflict, Formatted, NotFound, Refused
 
 def spell_grant(channel: str) -> str:
     """The command that makes a person an approver of the channel."""
-    return f"tidegate user grant NAME approver@channel:{channel}"
+    return f"tidegate user grant LOGIN approver@channel:{channel}"
 
 
 class RequestNotFound(Formatted, NotFound):

@@ -8,12 +8,14 @@ from tidegate.domain.windows import evaluation, facts, occurrences, zones
 
 
 def span_text(span: timedelta) -> str:
-    """Format a duration with at most two units: 3 h 10 min."""
+    """Format a duration with its largest unit and the next smaller one: 3 h 10 min, 10 h."""
     left = int(span.total_seconds())
     parts: list[str] = []
     for unit, seconds in (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1)):
         count, left = divmod(left, seconds)
-        if count and len(parts) < 2:
+        if parts and (not count or len(parts) == 2):
+            break
+        if count:
             parts.append(f"{count} {unit}")
     return " ".join(parts) or "0 s"
 
