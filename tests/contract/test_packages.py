@@ -23,6 +23,7 @@ from tests.domain.package_log import (
     SCHEMA,
     T0,
     PackageLog,
+    approvers,
     files,
 )
 from tidegate.control.queries.reads import Reads
@@ -51,7 +52,6 @@ from tidegate.domain.packages.facts import (
     Task,
     Upgrade,
 )
-from tidegate.domain.packages.history import approvers
 from tidegate.domain.packages.lifecycle import (
     EDGES,
     MUTABILITY,

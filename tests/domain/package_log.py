@@ -212,3 +212,14 @@ class PackageLog:
         if state is Lifecycle.DELETION_PROPOSED:
             self.propose_deletion(name)
         return name
+
+
+def approvers(steps: Sequence[TimelineStep]) -> tuple[str, ...]:
+    """Return who approved what was published: those after the last proposal."""
+    found: list[str] = []
+    for step in steps:
+        if step.action == "Propose":
+            found = []
+        elif step.action == "Approve":
+            found.append(step.by)
+    return tuple(found)

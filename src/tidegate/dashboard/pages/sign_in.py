@@ -21,7 +21,6 @@ from tidegate.web import authentication, inputs, problems, routing
 
 START: Final = "/"
 
-Line = Annotated[str, Meta(max_length=128)]
 Password = Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
 
 
