@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from hashlib import sha256
-from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -18,7 +16,6 @@ from tests.api.served_fleet import (
     ROLLOUT,
     ServedFleet,
     WireAgent,
-    serve_fleet,
 )
 from tests.api.serving import SECONDS_MAX, secret_of
 from tests.servers.process import until
@@ -32,12 +29,6 @@ from tidegate.domain.rollouts.rows import RolloutTally, tally_key
 from tidegate.kernel.model import Meta
 
 HTTP = {"engines": None, "reason": "what HTTP shows does not depend on the engine"}
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        yield fleet
 
 
 # ── enrollment ────────────────────────────────────────────────────────────────────────────────────
