@@ -117,7 +117,7 @@ class OrderQueue:
             return NOTHING
         leased = self._leased(row)
         return LeasedOrder(
-            leased, self._sent(model.Put(stored.key, codec.encode(leased), stored.version))
+            leased, self._submit_write(model.Put(stored.key, codec.encode(leased), stored.version))
         )
 
     def next_look(self, host_id: str) -> float | None:
@@ -251,12 +251,12 @@ class OrderQueue:
     def _write(self, write: model.Write) -> bool:
         """Whether the write was committed; if not, another process did the same."""
         try:
-            self._sent(write).result()
+            self._submit_write(write).result()
         except VersionConflict:
             return False
         return True
 
-    def _sent(self, write: model.Write) -> Future[model.Receipt]:
+    def _submit_write(self, write: model.Write) -> Future[model.Receipt]:
         return self._submit(model.Commit(self._clock(), ACTOR, writes=(write,)))
 
 

@@ -59,7 +59,7 @@ class AutomationOperations:
         """Return what the channel will do in the worker's next round, or why nothing."""
         found = []
         if channel.policy.auto_promote:
-            judged = self._judge_promotion(channel).told
+            judged = self._judge_promotion(channel).shown
             found.append(self._planned(channel, judged, "Auto-promotion"))
         if channel.policy.auto_rollback:
             judged = self._judge_rollback(channel)[0]
@@ -133,7 +133,7 @@ class AutomationOperations:
             tuple(self._candidates(channel, pinned)),
         )
         refusal = self._why_not(channel, steps.PROMOTE, "Auto-promotion")
-        return judged if not refusal else automation.AutoPromotion(_silenced(judged.told, refusal))
+        return judged if not refusal else automation.AutoPromotion(_silenced(judged.shown, refusal))
 
     def _candidates(
         self, channel: channel_rows.Channel, pinned: str | None
