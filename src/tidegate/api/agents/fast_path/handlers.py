@@ -88,9 +88,9 @@ def order_of(queued: rows.QueuedDispatch) -> protocol.Order:
     )
 
 
-def is_idle(wakes: OrderWaiters, host_id: str, reads: Reads) -> bool:
+def is_idle(order_waiters: OrderWaiters, host_id: str, reads: Reads) -> bool:
     """Whether the host is known to have no order, or a local read shows that."""
-    return reads.is_local and wakes.is_free(host_id, partial(_look, reads, host_id))
+    return reads.is_local and order_waiters.is_free(host_id, partial(_look, reads, host_id))
 
 
 def _look(reads: Reads, host_id: str) -> bool:
