@@ -10,13 +10,7 @@ from hashlib import sha256
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from tests.api.served_fleet import (
-    CHANNEL,
-    PROTOCOL_HEADERS,
-    ROLLOUT,
-    ServedFleet,
-    WireAgent,
-)
+from tests.api.served_fleet import CHANNEL, PROTOCOL_HEADERS, ROLLOUT, ServedFleet, WireAgent
 from tests.api.serving import SECONDS_MAX, secret_of
 from tests.servers.process import until
 from tidegate.api.agents.order_waiters import OrderWaiters

@@ -32,11 +32,7 @@ from tidegate.domain.fleet.slices import RemoveBudget, SetBudget, remove_budget,
 from tidegate.domain.gates.dispatch_pass import survey
 from tidegate.domain.gates.inputs import DueOrder, FleetState, Versioned
 from tidegate.domain.hosts import facts as host_facts
-from tidegate.domain.hosts.facts import (
-    BudgetSlot,
-    DispatchReserved,
-    HostStateChanged,
-)
+from tidegate.domain.hosts.facts import BudgetSlot, DispatchReserved, HostStateChanged
 from tidegate.domain.hosts.states import HostPolicy, HostState
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.folds import Folds

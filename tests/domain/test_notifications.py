@@ -28,11 +28,7 @@ from tidegate.domain.notifications.matching import is_wanted
 from tidegate.domain.notifications.messages import InstallationRef, to_message
 from tidegate.domain.notifications.notices import Notice, NoticeHosts
 from tidegate.domain.notifications.rows import Subscription
-from tidegate.domain.notifications.slices import (
-    LEADER,
-    CreateSubscription,
-    create_subscription,
-)
+from tidegate.domain.notifications.slices import LEADER, CreateSubscription, create_subscription
 from tidegate.domain.notifications.states import Severity, TargetKind
 from tidegate.domain.notifications.texts import duration_text, sentences_of, title_of
 from tidegate.domain.packages.facts import RevisionProposed

@@ -17,11 +17,7 @@ from tidegate.domain.content.limits import ContentLimits
 from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages.approvals import propose_revision
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion
-from tidegate.domain.packages.facts import (
-    Edit,
-    Metadata,
-    RevisionDeletionProposed,
-)
+from tidegate.domain.packages.facts import Edit, Metadata, RevisionDeletionProposed
 from tidegate.domain.packages.rows import REVISIONS, Repository, revision_key
 from tidegate.domain.packages.slices import create_revision
 from tidegate.domain.packages.states import PUBLISHED_STATES, Lifecycle

@@ -13,15 +13,9 @@ from tests.domain.refusal_checks import answer_of, creation, refusal_of, status_
 from tidegate.domain.access.steps import STEPS
 from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages import declarations as packages
-from tidegate.domain.packages.approvals import (
-    RejectProposal,
-)
+from tidegate.domain.packages.approvals import RejectProposal
 from tidegate.domain.packages.deletions import DeleteRevision, RejectDeletion
-from tidegate.domain.packages.facts import (
-    Clone,
-    Metadata,
-    OwnerReference,
-)
+from tidegate.domain.packages.facts import Clone, Metadata, OwnerReference
 from tidegate.domain.packages.history import ACTIONS
 from tidegate.domain.packages.lifecycle import EDGES
 from tidegate.domain.packages.metadata import REASON_BYTES_MAX

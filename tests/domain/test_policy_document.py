@@ -14,12 +14,7 @@ from tests.domain.gate_inputs import channel, fleet
 from tidegate.cli.channel_policy import EXAMPLE
 from tidegate.domain.channels.default_policy import DEFAULT_POLICY, example
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, WaveSpec
-from tidegate.domain.channels.policy_document import (
-    PolicyChange,
-    changes,
-    read_policy,
-    write_out,
-)
+from tidegate.domain.channels.policy_document import PolicyChange, changes, read_policy, write_out
 from tidegate.domain.policy_check import PolicyCheck, PolicySite, check
 
 PURE = {"engines": None, "reason": "a pure function"}

@@ -30,12 +30,7 @@ from tidegate.domain.provenance import (
     claim,
     moment,
 )
-from tidegate.errors import (
-    InvalidDefinition,
-    InvalidInput,
-    LimitExceeded,
-    TidegateError,
-)
+from tidegate.errors import InvalidDefinition, InvalidInput, LimitExceeded, TidegateError
 from tidegate.kernel import codec
 
 pure = pytest.mark.req("RS-6", engines=None, reason="validation is pure and runs before any engine")

@@ -25,19 +25,9 @@ from tidegate.clock import ManualClock
 from tidegate.control.publication.entries import PublicationPolicy, RegenerationKey, ServedState
 from tidegate.control.publication.generations import GenerationStore
 from tidegate.control.storage.blobs.files import FileBlobs
-from tidegate.domain.publication.rows import (
-    Pointer,
-    is_fresh,
-    request_key,
-    version_key,
-)
+from tidegate.domain.publication.rows import Pointer, is_fresh, request_key, version_key
 from tidegate.engines.memory import MemoryStore
-from tidegate.errors import (
-    InvalidInput,
-    LeaseHeld,
-    LeaseLost,
-    Unavailable,
-)
+from tidegate.errors import InvalidInput, LeaseHeld, LeaseLost, Unavailable
 from tidegate.kernel import codec
 from tidegate.kernel.leases import LEASES, Lease, Leases
 from tidegate.kernel.model import Commit, Put

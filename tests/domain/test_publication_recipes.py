@@ -26,12 +26,7 @@ from tidegate.clock import ManualClock
 from tidegate.control.publication.entries import PublicationPolicy, RegenerationKey, ServedState
 from tidegate.control.publication.generations import list_referenced_blobs
 from tidegate.control.storage.blobs.files import FileBlobs
-from tidegate.domain.publication.rows import (
-    etag_of,
-    is_fresh,
-    pk_of,
-    request_key,
-)
+from tidegate.domain.publication.rows import etag_of, is_fresh, pk_of, request_key
 from tidegate.domain.publication.slices import (
     ALL_GUARDS,
     GUARDS,
