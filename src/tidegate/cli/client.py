@@ -159,11 +159,7 @@ class ApiClient:
             asked["next"] = page["next"]
 
     def _send(
-        self,
-        method: str,
-        target: str,
-        headers: dict[str, str],
-        body: bytes | FileBody | None,
+        self, method: str, target: str, headers: dict[str, str], body: bytes | FileBody | None
     ) -> ServerResponse:
         """Send a request, again after a lost connection or a "try later". Raises: CommandExit."""
         for attempt in range(1, self.attempts_max + 1):
@@ -204,11 +200,7 @@ class ApiClient:
         return exit_codes.CommandExit(stop.code, NOT_SET_UP, "tidegate setup")
 
     def _exchange(
-        self,
-        method: str,
-        target: str,
-        headers: dict[str, str],
-        body: bytes | FileBody | None,
+        self, method: str, target: str, headers: dict[str, str], body: bytes | FileBody | None
     ) -> ServerResponse:
         with self._open_response(method, target, headers, body) as response:
             content = response.read(ANSWER_BYTES_MAX)

@@ -181,10 +181,7 @@ async def dispatch(
 
 
 async def _lease_order(
-    reads: Reads,
-    deliveries: order_queue.OrderQueue,
-    commit_waiters: CommitWaiters,
-    host_id: str,
+    reads: Reads, deliveries: order_queue.OrderQueue, commit_waiters: CommitWaiters, host_id: str
 ) -> host_rows.QueuedDispatch | None:
     """Lease the order of the host. If it is found at once, no thread waits for the commit."""
     offer = deliveries.hand_out(host_id) if reads.is_local else None

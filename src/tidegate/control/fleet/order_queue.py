@@ -67,12 +67,7 @@ class OrderQueue:
     """Gives orders to agents, each under a lease."""
 
     def __init__(
-        self,
-        store: Store,
-        submit: Submit,
-        clock: Clock,
-        *,
-        lease_seconds: int = LEASE_SECONDS,
+        self, store: Store, submit: Submit, clock: Clock, *, lease_seconds: int = LEASE_SECONDS
     ) -> None:
         self._store = store
         self._submit = submit

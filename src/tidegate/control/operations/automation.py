@@ -22,10 +22,7 @@ from tidegate.domain.channels.ladder import choose_rung
 from tidegate.domain.gates import automation, inputs
 from tidegate.domain.gates.edges import WaitingRelease, judge_edge
 from tidegate.domain.releases import catalog, rows as release_rows
-from tidegate.domain.requests import (
-    rows as request_rows,
-    states as request_states,
-)
+from tidegate.domain.requests import rows as request_rows, states as request_states
 from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
 from tidegate.errors import Conflict, Forbidden, Invalid, LeaseLost, NotFound, Refused, TooLarge
 from tidegate.kernel import codec, slices as kernel_slices

@@ -164,11 +164,7 @@ class RequestOperations:
     """
 
     def __init__(
-        self,
-        execute: Execute,
-        reads: Reads,
-        guard: ProtectionGuard,
-        operations: GuardedOperations,
+        self, execute: Execute, reads: Reads, guard: ProtectionGuard, operations: GuardedOperations
     ) -> None:
         self._execute = execute
         self._reads = reads

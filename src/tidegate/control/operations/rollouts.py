@@ -143,8 +143,7 @@ class RolloutOperations:
             expected_version=caller.expected_version,
         )
         outcome = self._lanes.run(
-            rollout_id,
-            lambda: self._execute(skip_slices.skip_host_by_hand, command, caller),
+            rollout_id, lambda: self._execute(skip_slices.skip_host_by_hand, command, caller)
         )
         if outcome.position:
             return VerbResult(outcome.position)

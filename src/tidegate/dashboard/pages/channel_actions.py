@@ -184,9 +184,7 @@ def protect(
     """Protect the channel: require a second person."""
     body = request.body
     protection = facts.ChannelProtection(
-        approvals=body.approvals,
-        request_seconds=body.hours * 3_600,
-        break_glass=body.emergency,
+        approvals=body.approvals, request_seconds=body.hours * 3_600, break_glass=body.emergency
     )
     run = partial(channels.protect, request.caller, request.path.channel, protection, body.reason)
     return _done(request, pages, layout, run, "protected")

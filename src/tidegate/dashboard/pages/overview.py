@@ -168,11 +168,7 @@ def _tiles(
             note=", ".join(waiting),
         ),
         overview_screen.Tile(
-            label="Failed hosts",
-            figure=counts.failed,
-            icon="cross",
-            tone="bad",
-            href="/rollouts",
+            label="Failed hosts", figure=counts.failed, icon="cross", tone="bad", href="/rollouts"
         ),
         overview_screen.Tile(
             label="Silent hosts",

@@ -16,11 +16,7 @@ from tidegate.domain.rollouts.states import Clearance, OverridableGate
 from tidegate.kernel.model import Position
 from tidegate.web import inputs, routing
 
-CLEARED = {
-    Clearance.RESUME: "cleared",
-    Clearance.WAIVE: "cleared",
-    Clearance.ABANDON: "aborted",
-}
+CLEARED = {Clearance.RESUME: "cleared", Clearance.WAIVE: "cleared", Clearance.ABANDON: "aborted"}
 
 
 class RolloutForm(inputs.Input, frozen=True, kw_only=True):
@@ -114,10 +110,7 @@ def skip(
     return layout.attempt_and_lead(
         request,
         run,
-        lambda done: (
-            f"/rollouts/{rollout_id}",
-            "skipped already" if done.warnings else "skipped",
-        ),
+        lambda done: (f"/rollouts/{rollout_id}", "skipped already" if done.warnings else "skipped"),
         lambda: pages.page_of(request, rollout_id),
     )
 
