@@ -24,7 +24,7 @@ from tidegate.control.fleet.dispatch import has_stopped
 from tidegate.control.runtime import Submit
 from tidegate.domain.channels import rows as channel_rows, stops as channel_stops
 from tidegate.domain.fleet.rows import Host, host_key
-from tidegate.domain.hosts import rows as host_rows, states as host_states
+from tidegate.domain.hosts import orders as host_orders, rows as host_rows, states as host_states
 from tidegate.domain.rollouts import (
     names,
     preconditions,
@@ -150,9 +150,8 @@ class OrderQueue:
             if record is None or tally is None or not _counts(record, tally, order.attempt):
                 continue
             if self._store.get(key)[0] is None:
-                count += self._write(
-                    model.Put(key, codec.encode(to_queued_dispatch(record)), model.ABSENT)
-                )
+                queued = host_orders.to_queued_dispatch(record, record.dispatched_at)
+                count += self._write(model.Put(key, codec.encode(queued), model.ABSENT))
         return count
 
     def _deliver(
@@ -253,21 +252,6 @@ class OrderQueue:
 
     def _submit_write(self, write: model.Write) -> Future[model.Receipt]:
         return self._submit(model.Commit(self._clock(), ACTOR, writes=(write,)))
-
-
-def to_queued_dispatch(record: host_rows.HostRecord) -> host_rows.QueuedDispatch:
-    """Make the queue row of a record's order, before any delivery."""
-    return host_rows.QueuedDispatch(
-        host_id=record.host_id,
-        rollout_id=record.rollout_id,
-        attempt=record.attempt,
-        channel=record.channel,
-        target_closure=record.target_closure,
-        wave=record.wave,
-        policy=record.policy,
-        enqueued_at=record.dispatched_at,
-        last_event_seq=record.last_event_seq,
-    )
 
 
 def _counts(record: host_rows.HostRecord, tally: rollout_rows.RolloutTally, attempt: int) -> bool:
