@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import httpx2
 import pytest
@@ -11,7 +10,6 @@ import pytest
 from tests.api.sample_requests import PATHS
 from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
 from tests.api.serving import Served
-from tidegate.api.openapi import document
 from tidegate.api.routes import ROUTES
 from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.roles import VERBS, Grant, Role, Verb
@@ -19,7 +17,6 @@ from tidegate.errors import InvalidDefinition
 from tidegate.web.routing import AGENT, PUBLIC, SIGNED_IN, Requires, Route, requires_somewhere
 
 ELSEWHERE = ("repository:elsewhere", "channel:elsewhere")
-SCHEMAS: dict[str, Any] = document(ROUTES, "1.0")["components"]["schemas"]
 
 
 def sent(client: httpx2.Client, route: Route) -> httpx2.Response:

@@ -143,7 +143,6 @@ def test_has_no_placeholder_revision(package_log: PackageLog) -> None:
     assert package_log.revision(name).number > 0
 
 
-IMMUTABLE = (422, "immutable")
 UNKNOWN = (400, "lifecycle_invalid_desired")
 
 

@@ -35,12 +35,6 @@ from tidegate.kernel import codec
 
 pure = pytest.mark.req("RS-6", engines=None, reason="validation is pure and runs before any engine")
 SUBJECT = Subject("service-a", "rel_002", "sha256:ab")
-OTHER = {
-    "kind": "submodule_pin",
-    "source": "service-ci",
-    "ref": "git://pins",
-    "observed_at": "2026-04-24T19:00:00Z",
-}
 
 
 def accepts(document: object, now: datetime = T0, rules: Rules = BUILT_IN_RULES) -> bool:
