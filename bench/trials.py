@@ -29,13 +29,13 @@ from random import Random
 from typing import Any
 
 import tidegate
+from bench import options
 from bench.faults import preload
 from bench.tables import table
 from tests.servers import shared
 from tests.servers.fixtures import AWS_DEFAULTS
 
 ROOT = Path(__file__).parents[1]
-STATE = Path(tempfile.gettempdir()) / "tidegate-bench"
 MODES = ("smoke", "ci", "full", "long")
 MEMORY = Path("/dev/shm")  # a file system in memory, where trials need not wait for a disk
 TRIAL_SECONDS_MAX = 1_500.0
@@ -339,6 +339,6 @@ def _parser(subject: Subject) -> argparse.ArgumentParser:
     add("--minutes", type=float, help="start no more trials after this time")
     add("--jobs", type=int, default=os.cpu_count() or 1, help="trials that run at the same time")
     add("--fresh", action="store_true", help="ignore the results of earlier runs")
-    add("--state", type=Path, default=STATE, help="the directory for finished trials")
+    add("--state", type=Path, default=options.STATE, help="the directory for finished trials")
     add("--result", type=Path, help=argparse.SUPPRESS)
     return parser

@@ -9,15 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fixtures.copies import (
-    FILES,
-    FOLDS,
-    SCHEMA,
-    FixtureLog,
-    list_logs,
-    measured,
-    restored,
-)
+from tests.fixtures.copies import FILES, FOLDS, SCHEMA, FixtureLog, list_logs, measured, restored
 from tidegate import __version__
 from tidegate.kernel.replay import differences, rebuild_changed
 from tidegate.kernel.store import Store

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
+from bench import options
 from bench.abuse import measure, report
 from bench.abuse.attacks import ATTACKS
 from bench.abuse.results import Results
-from bench.http.command import STATE
 from bench.http.prepared_data import fill
 from bench.http.server import serving
 from bench.speed.log_cache import LogCache
@@ -38,7 +36,7 @@ def main(arguments: Sequence[str]) -> int:
             measure.case(prepared, server, measure.ALONE, CI_SECONDS, CI_SECONDS)  # warm-up
             cases = []
             for name in (measure.ALONE, *(asked.case or ATTACKS)):
-                print(name, file=sys.stderr, flush=True)
+                options.say(name)
                 cases.append(measure.case(prepared, server, name, seconds, every))
     machine["load"] += f", {os.getloadavg()[0]:.1f} after it"
     results = Results(
@@ -57,11 +55,7 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench abuse",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = options.make_parser("abuse", __doc__)
     add = parser.add_argument
     add(
         "--seconds",
@@ -70,5 +64,4 @@ def _asked(arguments: Sequence[str]) -> argparse.Namespace:
     )
     add("--ci", action="store_true", help="short, and response times are not checked")
     add("--case", action="append", choices=ATTACKS, help="run only this case; may be repeated")
-    add("--state", type=Path, default=STATE, help="where results are kept")
     return parser.parse_args(arguments)

@@ -17,15 +17,7 @@ from threading import Event as Flag, Lock
 
 from bench.trials import Findings
 from tests.differential.clients import FEW, KEYS, Client, whole_log
-from tests.differential.history import (
-    History,
-    Landed,
-    Moved,
-    RowMoved,
-    Rule,
-    Unknown,
-    anomalies,
-)
+from tests.differential.history import History, Landed, Moved, RowMoved, Rule, Unknown, anomalies
 from tests.differential.replaying import contradictions
 from tests.differential.world import SCHEMA
 from tidegate.errors import OutcomeUnknown, StoreUnavailable

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
@@ -12,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
+from bench import options
 from bench.fleet import measure, report
 from bench.fleet.fleets import sqlite_url
 from bench.fleet.measure import SMALL, Growth, Rate, Size
@@ -19,9 +18,6 @@ from bench.fleet.results import Results
 from bench.speed.databases import Databases, serving
 from bench.speed.log_cache import LogCache
 from bench.speed.machine import described
-
-PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
-STATE = Path(tempfile.gettempdir()) / "tidegate-bench"
 
 
 @dataclass(frozen=True)
@@ -44,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
     machine = described(log_cache.home)
     with _databases(log_cache, asked.sqlite_only) as databases:
         reports = _reports(log_cache, databases, asked.reporting, asked.rounds)
-    _say("CPU by stage")
+    options.say("CPU by stage")
     with log_cache.copy() as home:
         stages = measure.by_stage(home, asked.reporting)
     random = Random(asked.seed)
@@ -68,7 +64,7 @@ def _reports(
     best: dict[str, Rate] = {}
 
     def run(name: str, measured: Callable[[str, Path, int], Rate], url: str, home: Path) -> None:
-        _say(name)
+        options.say(name)
         rate = measured(url, home, hosts)
         if name not in best or rate.per_second > best[name].per_second:
             best[name] = rate
@@ -91,44 +87,30 @@ def _sizes(
 ) -> tuple[Size, list[tuple[Growth, ...]], tuple[int, float]]:
     """Many small rollouts, and one large one; the same number of hosts report in each kind."""
     with log_cache.copy() as small, log_cache.copy() as large:
-        _say(f"rollouts of {SMALL} hosts")
+        options.say(f"rollouts of {SMALL} hosts")
         rollouts = max(reporting // SMALL, 1)
-        measure.fill(small, rollouts, SMALL, _say)
-        _say(f"a rollout of {hosts:,} hosts")
-        size = measure.fill(large, 1, hosts, _say)
-        _say("reports in both, in turns")
+        measure.fill(small, rollouts, SMALL, options.say)
+        options.say(f"a rollout of {hosts:,} hosts")
+        size = measure.fill(large, 1, hosts, options.say)
+        options.say("reports in both, in turns")
         crowds = (
             measure.crowd(small, rollouts, SMALL, SMALL, rounds, random),
             measure.crowd(large, 1, hosts, min(reporting, hosts), rounds, random),
         )
         grown = measure.growth(crowds)
-        _say("rebuild of all views")
+        options.say("rebuild of all views")
         return size, grown, measure.rebuilding(large)
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench fleet",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = options.make_parser("fleet", __doc__)
+    options.add_modes(parser, MODES, "sets the defaults of the other options")
     add = parser.add_argument
-    add("--mode", choices=MODES, default="ci", help="sets the defaults of the other options")
     add("--hosts", type=int, help="number of hosts in the large fleet")
     add("--reporting", type=int, help="number of hosts that report when a rate is measured")
     add("--rounds", type=int, help="rounds for every rate; the best one counts")
     add("--seed", type=int, default=1, help="decides which hosts report, and in which order")
     add("--sqlite-only", action="store_true", help="without PostgreSQL")
-    add("--state", type=Path, default=STATE, help="where results are kept")
-    add(
-        "--page",
-        type=Path,
-        help="file to write the tables into; default for a whole long run: docs/performance.md",
-    )
     asked = parser.parse_args(arguments)
     mode = MODES[asked.mode]
     whole = asked.hosts is asked.reporting is asked.rounds is None and not asked.sqlite_only
@@ -136,7 +118,7 @@ def _asked(arguments: Sequence[str]) -> argparse.Namespace:
         ("hosts", mode.hosts),
         ("reporting", mode.reporting),
         ("rounds", mode.rounds),
-        ("page", PAGE if mode.writes_page and whole else None),
+        ("page", options.PAGE if mode.writes_page and whole else None),
     ):
         if getattr(asked, name) is None:
             setattr(asked, name, default)

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
+from bench import options
 from bench.http import measure, report
 from bench.http.prepared_data import fill
 from bench.http.results import Results
 from bench.speed.log_cache import LogCache
 from bench.speed.machine import described
-
-PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
-STATE = Path(tempfile.gettempdir()) / "tidegate-bench"
 
 
 @dataclass(frozen=True)
@@ -54,14 +49,14 @@ def main(arguments: Sequence[str]) -> int:
         "load while it ran": f"{os.getloadavg()[0]:.1f} before it",
     }
     with log_cache.copy() as home:
-        _say(f"{mode.reporting:,} hosts that report, {mode.agents:,} that poll")
+        options.say(f"{mode.reporting:,} hosts that report, {mode.agents:,} that poll")
         prepared = fill(home / "data", mode.reporting, mode.agents)
-        reported, polled = measure.hot_routes(prepared, mode.rounds, mode.polls, _say)
-        _say("frames")
+        reported, polled = measure.hot_routes(prepared, mode.rounds, mode.polls, options.say)
+        options.say("frames")
         frames = measure.frames(prepared, home / "frames.json")
-        _say(f"{mode.subscribers:,} subscribers")
+        options.say(f"{mode.subscribers:,} subscribers")
         following = measure.following(prepared, mode.subscribers, mode.followed, mode.pause)
-        _say(f"{mode.agents:,} agents at their own pace, {mode.seconds:g} s")
+        options.say(f"{mode.agents:,} agents at their own pace, {mode.seconds:g} s")
         running = measure.running(prepared, mode.every, mode.seconds)
     machine["load while it ran"] += f", {os.getloadavg()[0]:.1f} behind it"
     results = Results(at, machine, reported, polled, frames, running, following)
@@ -72,25 +67,10 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench http",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--mode", choices=MODES, default="ci", help="how thorough the run is")
-    add("--state", type=Path, default=STATE, help="where results are kept")
-    add(
-        "--page",
-        type=Path,
-        help="file to write the tables into; default for a long run: docs/performance.md",
-    )
+    parser = options.make_parser("http", __doc__)
+    options.add_modes(parser, MODES, "how thorough the run is")
     asked = parser.parse_args(arguments)
     if asked.page is None and MODES[asked.mode].writes_page:
-        asked.page = PAGE
+        asked.page = options.PAGE
     return asked

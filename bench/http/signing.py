@@ -15,12 +15,7 @@ import msgspec
 from bench.fleet.fleets import reports_of_host
 from bench.http.prepared_data import PreparedData, public_key
 from tidegate.clock import system_clock
-from tidegate.domain.hosts.protocol import (
-    PROTOCOL,
-    PROTOCOL_HEADER,
-    SESSION_SECONDS,
-    authorization,
-)
+from tidegate.domain.hosts.protocol import PROTOCOL, PROTOCOL_HEADER, SESSION_SECONDS, authorization
 
 DISPATCH = "/v1/agent/dispatch"
 EVENTS = "/v1/agent/events"

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 
-from bench.http.command import PAGE, STATE
+from bench import options
 from bench.http.prepared_data import fill
 from bench.pages import measure, report
 from bench.pages.report import Results
@@ -44,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
         "load while it ran": f"{os.getloadavg()[0]:.1f} before it",
     }
     with log_cache.copy() as home:
-        print(f"a rollout of {mode.hosts:,} hosts", file=sys.stderr, flush=True)
+        options.say(f"a rollout of {mode.hosts:,} hosts")
         prepared = fill(home / "data", mode.hosts, 0)
         overview, rollout, painted = measure.visits(prepared, mode.rounds)
     machine["load while it ran"] += f", {os.getloadavg()[0]:.1f} behind it"
@@ -57,20 +55,9 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench pages",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
-    add = parser.add_argument
-    add("--mode", choices=MODES, default="ci", help="how thorough the run is")
-    add("--state", type=Path, default=STATE, help="where results are kept")
-    add(
-        "--page",
-        type=Path,
-        help="file to write the table into; default for a long run: docs/performance.md",
-    )
+    parser = options.make_parser("pages", __doc__)
+    options.add_modes(parser, MODES, "how thorough the run is")
     asked = parser.parse_args(arguments)
     if asked.page is None and MODES[asked.mode].writes_page:
-        asked.page = PAGE
+        asked.page = options.PAGE
     return asked

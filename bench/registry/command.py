@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from random import Random
 
+from bench import options
 from bench.registry import report
 from bench.registry.measure import measured
 from bench.registry.results import Results, in_milliseconds
@@ -18,8 +16,6 @@ from bench.registry.sample_registry import PER_PACKAGE
 from bench.speed.log_cache import LogCache
 from bench.speed.machine import described
 
-PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
-STATE = Path(tempfile.gettempdir()) / "tidegate-bench"
 SMALL = 1_000
 
 
@@ -41,7 +37,7 @@ def main(arguments: Sequence[str]) -> int:
     sizes = (SMALL, asked.revisions)
     at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     machine = described(log_cache.home)
-    took = measured(log_cache, sizes, asked.rounds, Random(asked.seed), _say)
+    took = measured(log_cache, sizes, asked.rounds, Random(asked.seed), options.say)
     results = Results(at, machine, asked.rounds, sizes, in_milliseconds(took))
     print(report.text(results))
     results.save(asked.state / "registry.json")
@@ -50,34 +46,20 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="python -m bench registry",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = options.make_parser("registry", __doc__)
+    options.add_modes(parser, MODES, "sets the defaults of the other options")
     add = parser.add_argument
-    add("--mode", choices=MODES, default="ci", help="sets the defaults of the other options")
     add("--revisions", type=int, help="number of revisions in the large registry")
     add("--rounds", type=int, help="rounds; each runs every verb once")
     add("--seed", type=int, default=1, help="decides the packages and the order")
-    add("--state", type=Path, default=STATE, help="where filled registries and results are kept")
-    add(
-        "--page",
-        type=Path,
-        help="file to write the tables into; default for a whole long run: docs/performance.md",
-    )
     asked = parser.parse_args(arguments)
     mode = MODES[asked.mode]
     whole = asked.revisions is None and asked.rounds is None
     for name, default in (
         ("revisions", mode.revisions),
         ("rounds", mode.rounds),
-        ("page", PAGE if mode.writes_page and whole else None),
+        ("page", options.PAGE if mode.writes_page and whole else None),
     ):
         if getattr(asked, name) is None:
             setattr(asked, name, default)

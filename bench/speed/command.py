@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from functools import cached_property
 from pathlib import Path
 from random import Random
 
+from bench import options
 from bench.speed import memory, report, rounds
 from bench.speed.contender import Contender
 from bench.speed.databases import Databases, serving
@@ -25,8 +24,6 @@ from bench.speed.results import Results, by_name
 from bench.speed.umadb_server import Umadb
 from bench.speed.workload import Layout
 
-PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
-STATE = Path(tempfile.gettempdir()) / "tidegate-bench"
 MEMORY = "memory"  # besides the works: the resident memory of a process that appends
 
 
@@ -99,11 +96,11 @@ def _measured(asked: argparse.Namespace, stable: Stable) -> Results:
         rounds=asked.rounds,
         seconds=asked.seconds,
         random=Random(asked.seed),
-        say=_say,
+        say=options.say,
     )
     marks = None
     if MEMORY in asked.work and "sqlite" in asked.only:
-        _say(f"resident memory over {asked.events:,} appends")
+        options.say(f"resident memory over {asked.events:,} appends")
         marks = memory.grown(stable.log_cache, asked.events)
     return Results(
         at=at,
@@ -117,31 +114,17 @@ def _measured(asked: argparse.Namespace, stable: Stable) -> Results:
     )
 
 
-def _say(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
 def _asked(arguments: Sequence[str]) -> argparse.Namespace:
     works = [*map(str, Work), MEMORY]
-    parser = argparse.ArgumentParser(
-        prog="python -m bench speed",
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-    )
+    parser = options.make_parser("speed", __doc__)
+    options.add_modes(parser, MODES, "sets the defaults of the other options")
     add = parser.add_argument
-    add("--mode", choices=MODES, default="ci", help="sets the defaults of the other options")
     add("--events", type=int, help="size of the filled log")
     add("--rounds", type=int, help="rounds; the best one counts")
     add("--seconds", type=float, help="length of one cell")
     add("--only", type=_listed(NAMES), help=f"some of {', '.join(NAMES)}")
     add("--work", type=_listed(works), default=works, help=f"some of {', '.join(works)}")
     add("--seed", type=int, default=1, help="decides the order and the tags")
-    add("--state", type=Path, default=STATE, help="where filled logs and results.json are kept")
-    add(
-        "--page",
-        type=Path,
-        help="file to write the tables into; default for a whole long run: docs/performance.md",
-    )
     asked = parser.parse_args(arguments)
     mode = MODES[asked.mode]
     whole = asked.events is None and asked.only is None and asked.work == works
@@ -150,7 +133,7 @@ def _asked(arguments: Sequence[str]) -> argparse.Namespace:
         ("rounds", mode.rounds),
         ("seconds", mode.seconds),
         ("only", mode.contenders),
-        ("page", PAGE if mode.writes_page and whole else None),
+        ("page", options.PAGE if mode.writes_page and whole else None),
     ):
         if getattr(asked, name) is None:
             setattr(asked, name, default)

@@ -112,10 +112,7 @@ class BoundedTransport(httpx2.HTTPTransport):
     """
 
     def __init__(
-        self,
-        backend: BoundedBackend,
-        trust: ssl.SSLContext,
-        connections_max: int = CONNECTIONS_MAX,
+        self, backend: BoundedBackend, trust: ssl.SSLContext, connections_max: int = CONNECTIONS_MAX
     ) -> None:
         super().__init__(trust_env=False, verify=trust)
         self._pool.close()

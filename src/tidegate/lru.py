@@ -19,11 +19,7 @@ class LruCache(Generic[Key, Value]):
     """A cache with a limit of entries and of bytes. Several threads may use it."""
 
     def __init__(
-        self,
-        entries_max: int,
-        *,
-        bytes_max: int = 0,
-        size: Callable[[Value], int] = _no_bytes,
+        self, entries_max: int, *, bytes_max: int = 0, size: Callable[[Value], int] = _no_bytes
     ) -> None:
         self._entries_max = entries_max
         self._bytes_max = bytes_max

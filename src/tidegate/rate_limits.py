@@ -35,12 +35,7 @@ class Bucket:
     """Allows each key ``rate`` a second on average and ``burst`` at once."""
 
     def __init__(
-        self,
-        what: str,
-        rate: float,
-        burst: int,
-        *,
-        monotonic: Callable[[], float] = time.monotonic,
+        self, what: str, rate: float, burst: int, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._what = what
         self._rate = rate

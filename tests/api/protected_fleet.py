@@ -7,10 +7,16 @@ from typing import Any
 import httpx2
 
 from tests.api.served_fleet import CHANNEL, ServedFleet
+from tidegate.domain.access.roles import Grant, Role
 
 HERE = f"/v1/channels/{CHANNEL}"
 WHY = {"reason": "it is production"}
 GLASS = {"tidegate-break-glass": "it%20burns"}
+
+
+def approver(fleet: ServedFleet) -> httpx2.Client:
+    """A new approver of the channel."""
+    return fleet.served.as_role(Grant(Role.APPROVER, f"channel:{CHANNEL}"))
 
 
 def protect(fleet: ServedFleet, **members: Any) -> None:
@@ -24,8 +30,8 @@ def ask(asked: httpx2.Response) -> dict[str, Any]:
     return found
 
 
-def approve(who: httpx2.Client, request: dict[str, Any]) -> httpx2.Response:
-    body = {"digest": request["digest"]}
+def approve(who: httpx2.Client, request: dict[str, Any], **members: Any) -> httpx2.Response:
+    body = {"digest": request["digest"]} | members
     return who.post(f"/v1/requests/{request['request_id']}/approve", json=body)
 
 
@@ -34,8 +40,9 @@ def show(fleet: ServedFleet, request: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def pin_of(fleet: ServedFleet) -> str:
-    return str(fleet.viewer.get(HERE).json()["pin"]["pinnedReleaseId"])
+def pin_of(fleet: ServedFleet) -> str | None:
+    pin = fleet.viewer.get(HERE).json().get("pin")
+    return None if pin is None else str(pin["pinnedReleaseId"])
 
 
 def events(fleet: ServedFleet, *types: str) -> list[str]:

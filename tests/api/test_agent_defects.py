@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
 
-import pytest
-
 from tests.api.served_fleet import ROLLOUT, ServedFleet, serve_fleet
 from tidegate.domain.hosts.rows import DISPATCH_QUEUE
 
 SECONDS_MAX = 60.0
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        yield fleet
 
 
 def until(looked: list[str], hosts: set[str]) -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import tidegate
-from tests.api.served_fleet import ServedFleet, serve_fleet
+from tests.api.served_fleet import ServedFleet
 from tidegate.control.fleet.enrollment import Enrollment
 from tidegate.control.operations.execute import Execute
 from tidegate.errors import StoreUnavailable
@@ -18,12 +17,6 @@ from tidegate.errors import StoreUnavailable
 SOURCE = Path(tidegate.__file__).parent
 ENDS = frozenset({"revoke_host", "retire_host", "CERT_REVOCATIONS"})  # their callers end keys
 ROOMS = ("domain/fleet/", "simulate/")  # where they are defined, and where there is no API
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        yield fleet
 
 
 @pytest.fixture

@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime, timedelta
 from hashlib import sha256
-from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
-from tests.api.served_fleet import (
-    CHANNEL,
-    PROTOCOL_HEADERS,
-    ROLLOUT,
-    ServedFleet,
-    WireAgent,
-    serve_fleet,
-)
+from tests.api.served_fleet import CHANNEL, PROTOCOL_HEADERS, ROLLOUT, ServedFleet, WireAgent
 from tests.api.serving import SECONDS_MAX, secret_of
 from tests.servers.process import until
 from tidegate.api.agents.order_waiters import OrderWaiters
@@ -32,12 +23,6 @@ from tidegate.domain.rollouts.rows import RolloutTally, tally_key
 from tidegate.kernel.model import Meta
 
 HTTP = {"engines": None, "reason": "what HTTP shows does not depend on the engine"}
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        yield fleet
 
 
 # ── enrollment ────────────────────────────────────────────────────────────────────────────────────

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.api.served_fleet import ServedFleet, serve_fleet
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        yield fleet
+from tests.api.served_fleet import ServedFleet
 
 
 def test_limits_the_hosts_in_flight(fleet: ServedFleet) -> None:

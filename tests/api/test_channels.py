@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
 from tests.api.accounts import NAME, person, signed_in
-from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
+from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet
 from tidegate.control.operations.accounts import PersonNames
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.kernel.model import Meta
 
 URL = f"/v1/channels/{CHANNEL}"
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        yield fleet
 
 
 def test_creates_a_channel_and_shows_it_with_its_policy(fleet: ServedFleet) -> None:

@@ -3,24 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.api.raw_connection import EVENTS, RawConnection
-from tests.api.served_fleet import ServedFleet, serve_fleet
+from tests.api.served_fleet import ServedFleet
 from tests.api.serving import Served
 from tidegate.web import exchange
 from tidegate.web.connection_limits import ConnectionLimits
 
 OLDER = 1_000
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        yield fleet
 
 
 class FakePeer:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
-from tidegate.domain.access.roles import Grant, Role
+from tests.api.protected_fleet import approver
+from tests.api.served_fleet import CHANNEL, ServedFleet
 
 HERE = f"/v1/channels/{CHANNEL}"
 WHY = {"reason": "not used any more"}
@@ -16,10 +13,9 @@ served = {"engines": None, "reason": "an operation of a served fleet"}
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        fleet.create()
-        yield fleet
+def fleet(fleet: ServedFleet) -> ServedFleet:
+    fleet.create()
+    return fleet
 
 
 def make_dev(fleet: ServedFleet, **policy: object) -> None:
@@ -77,7 +73,7 @@ def test_names_everything_that_still_uses_a_channel(fleet: ServedFleet) -> None:
 @pytest.mark.req("OP-6", **served)
 @pytest.mark.req("OP-12", **served)
 def test_deletes_a_protected_channel_only_with_a_second_person(fleet: ServedFleet) -> None:
-    ann = fleet.served.as_role(Grant(Role.APPROVER, f"channel:{CHANNEL}"))
+    ann = approver(fleet)
     fleet.manager.post(f"{HERE}/protect", json=WHY)
 
     asked = fleet.manager.post(f"{HERE}/delete", json=WHY)

@@ -6,15 +6,13 @@ import base64
 import io
 import random
 import tarfile
-from collections.abc import Iterator
 from hashlib import sha256
-from pathlib import Path
 
 import httpx2
 import pytest
 
 from tests.api.people import NAME, People
-from tests.api.served_fleet import ServedFleet, serve_fleet
+from tests.api.served_fleet import ServedFleet
 from tests.api.serving import Served
 from tests.api.test_damaged_content import blob_path
 from tidegate.control.storage.blobs import CHUNK_BYTES
@@ -222,12 +220,6 @@ def test_stops_sending_bytes_that_do_not_match_the_hash(served: Served) -> None:
 
 
 # ── hosts ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        yield fleet
 
 
 def test_a_host_gets_the_rest_of_a_file(fleet: ServedFleet) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from tests.api.protected_fleet import HERE, WHY, approve, approver, events, protect
 from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, WireAgent, serve_fleet
 from tidegate.control.operations.protection import GuardedVerb
 from tidegate.control.queries.request_changes import describe_policy_changes
@@ -23,35 +23,12 @@ from tidegate.domain.access.steps import UNHOLD_CHANNEL
 from tidegate.domain.channels.facts import ChannelPolicy, WaveSpec
 from tidegate.domain.channels.slices import UnholdChannel, unhold_channel
 
-HERE = f"/v1/channels/{CHANNEL}"
-WHY = {"reason": "it is production"}
-
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        fleet.create()
-        fleet.served.as_role(Grant(Role.APPROVER, f"channel:{CHANNEL}"))
-        yield fleet
-
-
-def approver(fleet: ServedFleet) -> httpx2.Client:
-    return fleet.served.as_role(Grant(Role.APPROVER, f"channel:{CHANNEL}"))
-
-
-def protect(fleet: ServedFleet, **members: Any) -> None:
-    done = fleet.manager.post(f"{HERE}/protect", json=WHY | members)
-    assert done.status_code == 200, done.text
-
-
-def approve(who: httpx2.Client, request: dict[str, Any], **members: Any) -> httpx2.Response:
-    body = {"digest": request["digest"]} | members
-    return who.post(f"/v1/requests/{request['request_id']}/approve", json=body)
-
-
-def events(fleet: ServedFleet, *types: str) -> list[str]:
-    found = fleet.installation.log.feed(after=0, limit=10_000)
-    return [event.type for event in found if event.type in types]
+def fleet(fleet: ServedFleet) -> ServedFleet:
+    fleet.create()
+    approver(fleet)
+    return fleet
 
 
 def wider(request: dict[str, Any]) -> dict[str, tuple[str, str]]:

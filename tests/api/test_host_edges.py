@@ -2,21 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
-
-from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
+from tests.api.served_fleet import CHANNEL, ServedFleet
 
 URL = f"/v1/channels/{CHANNEL}"
 EDGE = {"before": "web-01", "after": "web-02"}
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        yield fleet
 
 
 def test_refuses_a_policy_with_an_edge_to_an_unknown_host(

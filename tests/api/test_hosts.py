@@ -2,19 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
+from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet
 from tidegate.domain.fleet.agent_versions import AGENT_VERSION_MIN
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        yield fleet
 
 
 def test_lists_hosts_by_selector_status_and_channel(fleet: ServedFleet) -> None:

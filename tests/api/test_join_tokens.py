@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.api.served_fleet import ServedFleet, WireAgent, serve_fleet
+from tests.api.served_fleet import ServedFleet, WireAgent
 from tidegate.domain.hosts.protocol import join_message
 from tidegate.kernel.model import Meta
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        yield fleet
 
 
 def create(fleet: ServedFleet, limit: int = 3, **members: Any) -> dict[str, Any]:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
-import pytest
 from prometheus_client import CollectorRegistry
 
-from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
+from tests.api.served_fleet import CHANNEL, ServedFleet
 from tidegate.control.fleet.enrollment import manifest_key
 from tidegate.control.publication.manifests import (
     EPOCH_BITS,
@@ -25,12 +23,6 @@ from tidegate.domain.releases.rows import KnownRelease, known_key
 from tidegate.kernel.model import Meta
 
 PATH = f"/v1/agent/manifest/{CHANNEL}"
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        yield fleet
 
 
 def published(fleet: ServedFleet) -> ChannelManifest:

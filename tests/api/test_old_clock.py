@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.api.server_process import Process
 from tests.api.serving import serving
+from tests.operations.processes import ServerProcess
 from tidegate.clock import ManualClock, system_clock
 
 
@@ -36,7 +36,7 @@ def test_refuses_to_start_and_names_the_remedy(data: Path, command: str) -> None
 
 
 def test_serves_once_the_clock_is_accepted(data: Path) -> None:
-    process = Process(data, "--accept-clock")
+    process = ServerProcess(data, "--accept-clock")
     try:
         process.wait()
         assert "365 days" in process.said() or "364 days" in process.said()

@@ -2,21 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
+from tests.api.served_fleet import CHANNEL, ServedFleet
 
 CHECK = "/v1/policies/check"
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as served:
-        yield served
 
 
 def test_shows_a_policy_with_every_member_so_that_it_can_be_sent_back(fleet: ServedFleet) -> None:

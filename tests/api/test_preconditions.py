@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from threading import Barrier
 from typing import Any
 
@@ -12,7 +11,7 @@ import httpx2
 import pytest
 from msgspec import Struct
 
-from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
+from tests.api.served_fleet import CHANNEL, ServedFleet
 from tidegate.domain.channels.rows import Channel, channel_key
 from tidegate.domain.channels.slices import EditChannel, edit_channel
 from tidegate.domain.fleet.rows import Fleet, Host, fleet_key, host_key
@@ -27,10 +26,9 @@ CHANNEL_PATH = f"/v1/channels/{CHANNEL}"
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        fleet.create()
-        yield fleet
+def fleet(fleet: ServedFleet) -> ServedFleet:
+    fleet.create()
+    return fleet
 
 
 def raced(run: Callable[[int], Any]) -> list[Any]:

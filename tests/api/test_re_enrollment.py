@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, WireAgent, serve_fleet
+from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, WireAgent
 from tidegate.domain.fleet.credentials import CERT_REVOCATIONS
 from tidegate.domain.fleet.rows import Fleet, fleet_key
 
 HOST = "web-01"
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        yield fleet
 
 
 def token(fleet: ServedFleet, **body: Any) -> str:

@@ -13,7 +13,7 @@ import httpx2
 import pytest
 
 from tests.api.people import NAME, People
-from tests.api.served_fleet import ServedFleet, serve_fleet
+from tests.api.served_fleet import ServedFleet
 from tests.api.serving import Served, serving
 from tidegate.api.routes import ROUTES
 from tidegate.dashboard.routes import PAGES
@@ -186,12 +186,6 @@ def test_shows_on_the_page_where_the_bytes_are(readers: People) -> None:
 
 
 # ── hosts ──
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        yield fleet
 
 
 def test_lists_for_a_host_where_to_fetch(fleet: ServedFleet) -> None:

@@ -2,34 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import httpx2
 import pytest
 
 from tests.api.protected_fleet import GLASS, HERE, approve, ask, climb, protect, show
-from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
-from tidegate.domain.access.roles import Grant, Role
+from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet
+from tidegate.domain.access.roles import Role
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        fleet.create()
-        yield fleet
-
-
-@pytest.fixture
-def cem(fleet: ServedFleet) -> httpx2.Client:
-    """The approver."""
-    return fleet.served.as_role(Grant(Role.APPROVER, f"channel:{CHANNEL}"))
-
-
-@pytest.fixture
-def eve(fleet: ServedFleet) -> httpx2.Client:
-    """The person who makes requests."""
-    return fleet.served.as_role(Role.RELEASE_MANAGER, Role.FLEET_OPERATOR, Role.ON_CALL)
+def fleet(fleet: ServedFleet) -> ServedFleet:
+    fleet.create()
+    return fleet
 
 
 def test_the_last_approver_gets_the_result(

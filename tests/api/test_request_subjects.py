@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from unittest.mock import patch
 
 import httpx2
@@ -22,7 +20,7 @@ from tests.api.protected_fleet import (
     protect,
     show,
 )
-from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
+from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet
 from tidegate.control import request_deadlines
 from tidegate.control.worker import make_request_deadlines
 from tidegate.domain.access.roles import Grant, Role
@@ -39,22 +37,9 @@ WINDOW = {
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        fleet.create()
-        yield fleet
-
-
-@pytest.fixture
-def cem(fleet: ServedFleet) -> httpx2.Client:
-    """The approver."""
-    return fleet.served.as_role(Grant(Role.APPROVER, f"channel:{CHANNEL}"))
-
-
-@pytest.fixture
-def eve(fleet: ServedFleet) -> httpx2.Client:
-    """The person who makes requests."""
-    return fleet.served.as_role(Role.RELEASE_MANAGER, Role.FLEET_OPERATOR, Role.ON_CALL)
+def fleet(fleet: ServedFleet) -> ServedFleet:
+    fleet.create()
+    return fleet
 
 
 # ── rollbacks ─────────────────────────────────────────────────────────────────────────────────────

@@ -2,37 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
 import httpx2
 import pytest
 
-from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
+from tests.api.protected_fleet import HERE, WHY, approve, approver, pin_of, protect
+from tests.api.served_fleet import CHANNEL, ServedFleet
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.requests import request_commands
 
-HERE = f"/v1/channels/{CHANNEL}"
-WHY = {"reason": "it is production"}
-
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        fleet.create()
-        yield fleet
-
-
-def approver(fleet: ServedFleet) -> httpx2.Client:
-    return fleet.served.as_role(Grant(Role.APPROVER, f"channel:{CHANNEL}"))
-
-
-def protect(fleet: ServedFleet, **members: Any) -> None:
-    done = fleet.manager.post(f"{HERE}/protect", json=WHY | members)
-    assert done.status_code == 200, done.text
+def fleet(fleet: ServedFleet) -> ServedFleet:
+    fleet.create()
+    return fleet
 
 
 def ask(fleet: ServedFleet, release: str = "web.1") -> dict[str, Any]:
@@ -40,16 +26,6 @@ def ask(fleet: ServedFleet, release: str = "web.1") -> dict[str, Any]:
     assert asked.status_code == 202, asked.text
     found: dict[str, Any] = asked.json()
     return found
-
-
-def approve(who: httpx2.Client, request: dict[str, Any], **members: Any) -> httpx2.Response:
-    body = {"digest": request["digest"]} | members
-    return who.post(f"/v1/requests/{request['request_id']}/approve", json=body)
-
-
-def pin_of(fleet: ServedFleet) -> str | None:
-    pin = fleet.viewer.get(HERE).json().get("pin")
-    return None if pin is None else str(pin["pinnedReleaseId"])
 
 
 def test_the_last_approval_carries_a_requested_promotion_out(

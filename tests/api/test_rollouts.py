@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.api.served_fleet import CHANNEL, ROLLOUT, WAVES, ServedFleet, serve_fleet
+from tests.api.served_fleet import CHANNEL, ROLLOUT, WAVES, ServedFleet
 from tidegate.domain.rollouts.rows import Rollout, rollout_key
 
 HTTP = {"engines": None, "reason": "what HTTP shows does not depend on the engine"}
 URL = f"/v1/rollouts/{ROLLOUT}"
 ONCE = {"idempotency-key": "abort-1"}
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        yield fleet
 
 
 def pages(fleet: ServedFleet, url: str, limit: int) -> list[dict[str, Any]]:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import httpx2
 import pytest
 
+from tests.api.sample_requests import PATHS
 from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
 from tests.api.serving import Served
-from tidegate.api.openapi import document
 from tidegate.api.routes import ROUTES
 from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.roles import VERBS, Grant, Role, Verb
@@ -18,28 +17,13 @@ from tidegate.errors import InvalidDefinition
 from tidegate.web.routing import AGENT, PUBLIC, SIGNED_IN, Requires, Route, requires_somewhere
 
 ELSEWHERE = ("repository:elsewhere", "channel:elsewhere")
-SAMPLES = {
-    "repository": "default",
-    "name": "default.web.v1",
-    "path": "web",
-    "user_id": "user_nobody00",
-    "token_id": "nobodystoken",
-    "scope": "web-stable",
-    "release_id": "web.1",
-    "intent_id": "RELEASE%23web-stable%2FOUTBOX%23announce",
-    "cache_key": "page",
-    "channel": "web-stable",
-    "rollout_id": "web-stable@web.1",
-    "host_id": "web-01",
-}
-SCHEMAS: dict[str, Any] = document(ROUTES, "1.0")["components"]["schemas"]
 
 
 def sent(client: httpx2.Client, route: Route) -> httpx2.Response:
     """Send a request of the route's form about things that do not exist."""
     path = route.path.replace("...}", "}")
     for name in route.parameters:
-        path = path.replace(f"{{{name}}}", SAMPLES.get(name, "sample"))
+        path = path.replace(f"{{{name}}}", PATHS.get(name, "sample"))
     headers = {"if-match": '"1"'} if route.is_write else {}
     if route.permission is AGENT:
         headers["tidegate-protocol"] = "2"  # else the form is refused first
@@ -221,7 +205,7 @@ def visited(client: httpx2.Client, route: Route) -> tuple[int, str]:
     """Load a page, or send its form with all fields; return the status and text."""
     path = route.path.replace("...}", "}")
     for name in route.parameters:
-        path = path.replace(f"{{{name}}}", {**SAMPLES, "index": "0"}.get(name, "sample"))
+        path = path.replace(f"{{{name}}}", PATHS.get(name, "sample"))
     path += QUERY.get(route.path, "")
     if route.is_write:
         fields = set(route.types[2].__struct_fields__)

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.api.served_fleet import CHANNEL, HOSTS, ServedFleet, serve_fleet
+from tests.api.served_fleet import CHANNEL, HOSTS, ServedFleet
 
 URL = "/v1/rollouts/simulate"
 ASKED = {"channel": CHANNEL, "release_id": "web.1"}
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        fleet.create()
-        yield fleet
+def fleet(fleet: ServedFleet) -> ServedFleet:
+    fleet.create()
+    return fleet
 
 
 def test_simulates_a_rollout_and_changes_nothing(fleet: ServedFleet) -> None:

@@ -13,7 +13,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from tests.api.server_process import SECONDS_MAX, Process, start_server
+from tests.api.server_process import main_process, start_server
+from tests.operations.processes import SECONDS_MAX
 from tidegate import config
 from tidegate.config import InvalidSetting, Settings
 
@@ -81,7 +82,7 @@ def test_refuses_a_data_directory_that_others_can_read(tmp_path: Path) -> None:
     data.mkdir(mode=0o755)
     data.chmod(0o755)
 
-    process = Process(data)
+    process = main_process(data)
 
     assert process.process.wait(SECONDS_MAX) == 1
     assert process.said().strip() == "store_refused: data can be read by others; chmod 0700 it"
@@ -91,7 +92,7 @@ def test_refuses_a_data_directory_that_cannot_be_created(tmp_path: Path) -> None
     data = tmp_path / "data"
     data.touch()
 
-    process = Process(data)
+    process = main_process(data)
 
     assert process.process.wait(SECONDS_MAX) == 1
     assert process.said().strip() == f"store_refused: {data} cannot be made: File exists"
@@ -100,7 +101,7 @@ def test_refuses_a_data_directory_that_cannot_be_created(tmp_path: Path) -> None
 def test_only_one_server_uses_a_data_directory(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with start_server(data):
-        second = Process(data)
+        second = main_process(data)
 
         assert second.process.wait(SECONDS_MAX) == 1
         assert second.said().strip() == "store_refused: another server serves data already"

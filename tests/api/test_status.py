@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
+from tests.api.served_fleet import CHANNEL, ServedFleet
 from tidegate.domain.access.roles import Role
 
 HERE = f"/v1/channels/{CHANNEL}"
 
 
 @pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        fleet.create()
-        yield fleet
+def fleet(fleet: ServedFleet) -> ServedFleet:
+    fleet.create()
+    return fleet
 
 
 def status(who: httpx2.Client) -> dict[str, Any]:

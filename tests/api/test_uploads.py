@@ -18,7 +18,6 @@ from tidegate.domain.access.roles import Grant, Role
 
 BODY = bytes(range(256)) * 3_000
 HASH = sha256(BODY).hexdigest()
-MIB = 1024 * 1024
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
 from html import unescape
 from typing import NamedTuple
 
@@ -16,8 +15,6 @@ from tests.browser.dashboard_fleet import DashboardFleet
 from tidegate.dashboard import layout
 from tidegate.dashboard.pages import hosts as host_pages
 from tidegate.dashboard.sorting import SortColumn, SortColumns, list_page
-
-T0 = datetime(2026, 11, 18, tzinfo=UTC)
 
 
 class Row(NamedTuple):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.api.served_fleet import ServedFleet, serve_fleet
 from tests.api.serving import Served, serving
 from tests.cli.shell import Shell
 from tidegate.domain.access.roles import Grant, Role
@@ -26,6 +27,14 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """One server for all tests of a module that do not affect each other."""
     with serving(tmp_path_factory.mktemp("shared") / "data") as server:
         yield server
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
+    """A server for one test, with releases, hosts and a channel."""
+    with serve_fleet(tmp_path / "data") as fleet:
+        fleet.create()
+        yield fleet
 
 
 @pytest.fixture

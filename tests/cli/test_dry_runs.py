@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.api.protected_fleet import HERE, WHY as WHY_BODY, ask, protect
-from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet, serve_fleet
+from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet
 from tests.api.serving import ADMIN
 from tests.cli.shell import Shell
 from tidegate.control.operations.accounts import PersonNames
@@ -17,13 +16,6 @@ from tidegate.domain.access.slices import DisableUser, disable_user
 from tidegate.kernel.model import Meta
 
 WHY = ("--reason", "I looked")
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        fleet.create()
-        yield fleet
 
 
 @pytest.fixture

@@ -12,13 +12,7 @@ import pytest
 from tests.cli.conftest import Seat
 from tests.cli.revision_files import files
 from tidegate.cli.revisions import checkout
-from tidegate.cli.revisions.checkout import (
-    REFERENCES,
-    CheckoutMark,
-    Files,
-    Reference,
-    manifest_of,
-)
+from tidegate.cli.revisions.checkout import REFERENCES, CheckoutMark, Files, Reference, manifest_of
 from tidegate.domain.access.roles import Role
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FileManifest

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.api.protected_fleet import GLASS, HERE, WHY, climb, protect
-from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
+from tests.api.served_fleet import CHANNEL, ServedFleet
 from tests.cli.shell import Shell
 from tidegate.cli.client import waits
 from tidegate.cli.root import print_exit
 from tidegate.domain.access.roles import Grant, Role
 
 NOW = ("channel", "rollback", CHANNEL, "--now", "--reason", "bad")
-
-
-@pytest.fixture
-def fleet(tmp_path: Path) -> Iterator[ServedFleet]:
-    with serve_fleet(tmp_path / "data") as fleet:
-        fleet.create()
-        yield fleet
 
 
 @pytest.fixture

@@ -11,12 +11,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from eventsourcing.dcb.api import (
-    DCBAppendCondition,
-    DCBEvent,
-    DCBQuery,
-    DCBQueryItem,
-)
+from eventsourcing.dcb.api import DCBAppendCondition, DCBEvent, DCBQuery, DCBQueryItem
 from eventsourcing.dcb.tests import DCBRecorderTestCase
 from eventsourcing.persistence import IntegrityError
 

@@ -15,8 +15,10 @@ from tests.contract.address import Address, Connect, address_of, opener
 from tests.contract.in_process_fleet import FleetStores, InProcessFleet
 from tests.contract.postgres_templates import Template
 from tests.contract.racing import Crowd
+from tests.domain.package_log import FOLDS as PACKAGE_FOLDS, PackageLog
 from tests.quick import fewer
 from tidegate.domain.composition import FOLDS, SCHEMA as FLEET_SCHEMA
+from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store
 
@@ -42,6 +44,18 @@ def connect(address: Address | None) -> Iterator[Connect]:
 @pytest.fixture
 def store(connect: Connect) -> Store:
     return connect()
+
+
+@pytest.fixture
+def package_log(address: Address | None) -> Iterator[PackageLog]:
+    """Packages on this engine, with one repository. At the end a replay yields the same rows."""
+    schema = PACKAGE_FOLDS.schema
+    store: Store = MemoryStore(schema) if address is None else address.open(schema)
+    with closing(store):
+        package_log = PackageLog(store)
+        package_log.repository()
+        yield package_log
+        assert differences(store, PACKAGE_FOLDS) == []
 
 
 @pytest.fixture(scope="session")

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict, deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 from uuid import uuid4
 
 from tests.contract.world import SCHEMA
-from tidegate.engines.dynamodb import DynamoStore
+from tidegate.engines.dynamodb import DynamoStore, items
 from tidegate.engines.dynamodb.client import BotoTransport
-from tidegate.engines.dynamodb.pack import ActionPurpose, PackedAction, describe
 from tidegate.engines.dynamodb.transport import (
     Action,
+    AddItem,
     AnswerLost,
     Busy,
     CancellationReason,
@@ -82,7 +82,10 @@ class FaultyTransport:
 
     def described(self) -> list[list[str]]:
         """Describe every transaction so far in words."""
-        return [describe([_step(action) for action in actions]) for actions in self.sent]
+        return [
+            [line for action in actions if (line := _describe(action)) is not None]
+            for actions in self.sent
+        ]
 
     def _through(self, call: str, send: Send) -> Any:
         self.calls[call] += 1
@@ -90,12 +93,25 @@ class FaultyTransport:
         return plots.popleft()(send) if plots else send()
 
 
-def _step(action: Action) -> PackedAction:
-    place = action.place
-    role = ActionPurpose.ROW
-    if place.pk.startswith("index#"):
-        role = ActionPurpose.FENCE if isinstance(action, UpdateItem) else ActionPurpose.EVENTS
-    return PackedAction(role, action, (0,))
+def _describe(action: Action) -> str | None:
+    """Describe in words what an action does to an index or its fence; None: it concerns a row."""
+    where = items.fence_name(action.place.pk.removeprefix("index#"))
+    match action:
+        case AddItem(place=ItemKey(pk)) if pk.startswith("index#"):
+            return f"put in {where[6:]}"
+        case UpdateItem(ItemKey(pk), equal, _, sets) if pk.startswith("index#"):
+            checked, advanced = _types(equal), _types(sets)
+            if not advanced:
+                return f"check {where} on {checked}"
+            if not checked:
+                return f"advance {where} on {advanced}"
+            return f"check {where} on {checked} and advance {advanced}"
+    return None
+
+
+def _types(attributes: Iterable[str]) -> str:
+    names = sorted(name.removeprefix("pos#") for name in attributes if name.startswith("pos#"))
+    return ", ".join(names) or ("any type" if "pos" in attributes else "")
 
 
 # ── plots ─────────────────────────────────────────────────────────────────────────────────────────

@@ -15,13 +15,7 @@ from examples.shop import app as shop
 from examples.shop.catalog import SyncProduct, sync_product
 from examples.shop.demand import RecordDemand, record_demand
 from examples.shop.orders import PlaceOrder, place_order
-from tests.contract.dynamodb_faults import (
-    Table,
-    first,
-    fresh_table,
-    lose_answer,
-    throttle,
-)
+from tests.contract.dynamodb_faults import Table, first, fresh_table, lose_answer, throttle
 from tests.contract.dynamodb_proxy import DynamoProxy, dynamodb_proxy
 from tests.contract.world import (
     SCHEMA,

@@ -34,11 +34,7 @@ from tidegate.control.fleet.reader import FleetReader
 from tidegate.domain.channels.refusals import SupersessionExpected
 from tidegate.domain.channels.rows import CHANNELS, QUARANTINE, quarantine_key
 from tidegate.domain.composition import FOLDS, SCHEMA
-from tidegate.domain.hosts.facts import (
-    ActivationFailed,
-    HostJoined,
-    HostStateChanged,
-)
+from tidegate.domain.hosts.facts import ActivationFailed, HostJoined, HostStateChanged
 from tidegate.domain.hosts.refusals import ClosureQuarantined, RolloutIsPruned, RolloutUnknown
 from tidegate.domain.hosts.report_json import event_from_json
 from tidegate.domain.hosts.rows import HOST_RECORDS, PROBE_FAILURES

@@ -47,12 +47,7 @@ from tidegate.domain.requests.rows import REQUESTS, ChannelRequest, request_key
 from tidegate.domain.requests.slices import RejectRequest, reject_request
 from tidegate.domain.requests.states import RequestState
 from tidegate.domain.rollouts.slices import AbortRollout, abort_rollout
-from tidegate.domain.rollouts.states import (
-    Clearance,
-    Outcome,
-    PolicyAction,
-    RolloutState,
-)
+from tidegate.domain.rollouts.states import Clearance, Outcome, PolicyAction, RolloutState
 from tidegate.errors import LeaseLost
 from tidegate.kernel import codec
 from tidegate.kernel.leases import Leases, leader_key

@@ -13,12 +13,7 @@ import pytest
 
 from tests.contract.in_process_fleet import CANARY, REST, InProcessFleet
 from tidegate.control.operations.promotion_planning import RollBackChannel
-from tidegate.domain.channels.slices import (
-    HoldChannel,
-    StartFreeze,
-    hold_channel,
-    start_freeze,
-)
+from tidegate.domain.channels.slices import HoldChannel, StartFreeze, hold_channel, start_freeze
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.hosts.refusals import ClosureQuarantined

@@ -8,11 +8,7 @@ import pytest
 
 from tests.contract.in_process_fleet import InProcessFleet
 from tidegate.domain.fleet.slices import RetireHost, retire_host
-from tidegate.domain.hosts.facts import (
-    ActivationCompleted,
-    ActivationDeferred,
-    ActivationFailed,
-)
+from tidegate.domain.hosts.facts import ActivationCompleted, ActivationDeferred, ActivationFailed
 from tidegate.domain.hosts.refusals import OrderCancelled
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts.states import Clearance, RolloutState

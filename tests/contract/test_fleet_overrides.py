@@ -14,22 +14,12 @@ import pytest
 from tests.contract.in_process_fleet import OLD, InProcessFleet
 from tidegate.domain.channels.facts import ChannelEdge
 from tidegate.domain.channels.refusals import ChannelFrozen
-from tidegate.domain.channels.slices import (
-    HoldChannel,
-    StartFreeze,
-    hold_channel,
-    start_freeze,
-)
+from tidegate.domain.channels.slices import HoldChannel, StartFreeze, hold_channel, start_freeze
 from tidegate.domain.composition import FOLDS
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import GateVerdict
 from tidegate.domain.hosts.facts import DispatchAck
-from tidegate.domain.rollouts.slices import (
-    OverrideGate,
-    PauseRollout,
-    override_gate,
-    pause_rollout,
-)
+from tidegate.domain.rollouts.slices import OverrideGate, PauseRollout, override_gate, pause_rollout
 from tidegate.domain.rollouts.states import OverridableGate, RolloutState
 from tidegate.domain.rollouts.wave_slices import SkipWave, skip_wave
 from tidegate.errors import IllegalTransition, InvalidInput

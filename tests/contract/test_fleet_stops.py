@@ -49,12 +49,7 @@ from tidegate.domain.rollouts.slices import (
 from tidegate.domain.windows.facts import WindowKind, WindowSpec
 from tidegate.domain.windows.occurrences import START_FORM
 from tidegate.domain.windows.refusals import WindowClosed
-from tidegate.domain.windows.slices import (
-    CreateWindow,
-    DeleteWindow,
-    create_window,
-    delete_window,
-)
+from tidegate.domain.windows.slices import CreateWindow, DeleteWindow, create_window, delete_window
 from tidegate.errors import LimitExceeded, Refused, TidegateError
 from tidegate.kernel.model import Commit, Receipt
 from tidegate.kernel.replay import differences

@@ -33,6 +33,7 @@ from tests.contract.outbox_world import (
     raise_killed,
     work_and_die,
 )
+from tests.fake_target import FakeTarget, by_operation
 from tidegate.clock import system_clock
 from tidegate.control.outbox.sender import (
     EffectFailed,
@@ -43,8 +44,7 @@ from tidegate.control.outbox.sender import (
     recover,
 )
 from tidegate.control.outbox.targets import Effect, TargetDone, TargetFailed
-from tidegate.control.outbox.targets.fake import FakeTarget, by_operation
-from tidegate.control.queries.documents import OutboxReader
+from tidegate.control.queries.outbox import OutboxReader
 from tidegate.control.runtime import Control
 from tidegate.domain.outbox.facts import IntentCancelled
 from tidegate.domain.outbox.names import intent_id

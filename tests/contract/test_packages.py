@@ -5,8 +5,7 @@ Every test ends with a replay of the log, which must give exactly the rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import closing
+from collections.abc import Callable
 from itertools import product
 from typing import Any
 
@@ -14,15 +13,13 @@ import pytest
 from msgspec import Struct, json
 from msgspec.structs import replace
 
-from tests.contract.address import Address
 from tests.domain.package_log import (
     AUTHOR,
-    FOLDS,
     OPERATOR,
     REVIEWER,
-    SCHEMA,
     T0,
     PackageLog,
+    approvers,
     files,
 )
 from tidegate.control.queries.reads import Reads
@@ -51,7 +48,6 @@ from tidegate.domain.packages.facts import (
     Task,
     Upgrade,
 )
-from tidegate.domain.packages.history import approvers
 from tidegate.domain.packages.lifecycle import (
     EDGES,
     MUTABILITY,
@@ -88,27 +84,14 @@ from tidegate.domain.packages.rows import (
 from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.states import PUBLISHED_STATES, Lifecycle
 from tidegate.domain.packages.updates import ReplaceResources, SetConditions, UpdateRevision
-from tidegate.engines.memory import MemoryStore
 from tidegate.errors import StaleVersion, TidegateError, VersionRequired
 from tidegate.kernel import codec
 from tidegate.kernel.collections import entry
 from tidegate.kernel.model import Key, Record
-from tidegate.kernel.replay import differences
-from tidegate.kernel.store import Store
 
 pytestmark = pytest.mark.in_turn
 
 DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
-
-
-@pytest.fixture
-def package_log(address: Address | None) -> Iterator[PackageLog]:
-    store: Store = MemoryStore(SCHEMA) if address is None else address.open(SCHEMA)
-    with closing(store):
-        package_log = PackageLog(store)
-        package_log.repository()
-        yield package_log
-        assert differences(store, FOLDS) == []
 
 
 def refused(package_log: PackageLog, error: type[TidegateError], command: Struct) -> TidegateError:

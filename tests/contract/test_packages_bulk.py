@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-
 import pytest
 
-from tests.contract.address import Address
-from tests.domain.package_log import FOLDS, OPERATOR, REVIEWER, SCHEMA, PackageLog, files
+from tests.domain.package_log import OPERATOR, REVIEWER, PackageLog, files
 from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.domain.packages.bulk import (
@@ -20,22 +16,9 @@ from tidegate.domain.packages.bulk import (
 )
 from tidegate.domain.packages.facts import Clone, Edit
 from tidegate.domain.packages.refusals import PackageNotDeletable
-from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.model import COST_MAX
-from tidegate.kernel.replay import differences
-from tidegate.kernel.store import Store
 
 WEB = "blueprints/web"
-
-
-@pytest.fixture
-def package_log(address: Address | None) -> Iterator[PackageLog]:
-    store: Store = MemoryStore(SCHEMA) if address is None else address.open(SCHEMA)
-    with closing(store):
-        package_log = PackageLog(store)
-        package_log.repository()
-        yield package_log
-        assert differences(store, FOLDS) == []
 
 
 def test_imports_and_deletes_as_many_revisions_as_one_command_may_name(

@@ -4,13 +4,9 @@ owner.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
-
 import pytest
 
-from tests.contract.address import Address
-from tests.domain.package_log import FOLDS, OPERATOR, REVIEWER, SCHEMA, PackageLog
+from tests.domain.package_log import OPERATOR, REVIEWER, PackageLog
 from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.revisions import plan_deletion
 from tidegate.control.storage.owner_cleanup import Reaped, clean_up_owner
@@ -18,24 +14,11 @@ from tidegate.domain.packages.bulk import DeletePackage
 from tidegate.domain.packages.facts import Edit, Metadata, OwnerReference
 from tidegate.domain.packages.metadata import OWNERS_MAX
 from tidegate.domain.packages.rows import REVISION_OWNERS, RevisionOwner, owner_prefix
-from tidegate.engines.memory import MemoryStore
 from tidegate.kernel import codec
-from tidegate.kernel.replay import differences
-from tidegate.kernel.store import Store
 
 pytestmark = pytest.mark.in_turn
 
 EDGE, CORE = OwnerReference("variant", "edge"), OwnerReference("acme.example/team", "c/ore")
-
-
-@pytest.fixture
-def package_log(address: Address | None) -> Iterator[PackageLog]:
-    store: Store = MemoryStore(SCHEMA) if address is None else address.open(SCHEMA)
-    with closing(store):
-        package_log = PackageLog(store)
-        package_log.repository()
-        yield package_log
-        assert differences(store, FOLDS) == []
 
 
 def owned(package_log: PackageLog, owner: OwnerReference) -> list[str]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import closing
 from random import Random
@@ -46,9 +46,7 @@ from tidegate.domain.packages.facts import (
 from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import ReplaceResources, UpdateRevision
-from tidegate.engines.memory import MemoryStore
 from tidegate.errors import AttemptsExhausted, TidegateError
-from tidegate.kernel.replay import differences
 from tidegate.kernel.store import Store
 
 APPROVERS = 8
@@ -89,16 +87,6 @@ def send(store: Store, commands: Sequence[Struct], start: float) -> list[str]:
 def send_from_a_process(address: Address, commands: Sequence[Struct], start: float) -> list[str]:
     with closing(address.open(SCHEMA)) as store:
         return send(store, commands, start)
-
-
-@pytest.fixture
-def package_log(address: Address | None) -> Iterator[PackageLog]:
-    store: Store = MemoryStore(SCHEMA) if address is None else address.open(SCHEMA)
-    with closing(store):
-        package_log = PackageLog(store)
-        package_log.repository()
-        yield package_log
-        assert differences(store, FOLDS) == []
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from tests.contract.address import Address
 from tests.contract.outbox_world import OPERATIONS, T0, OutboxWorld, intent, opened, outbox_world_on
+from tests.fake_target import FakeTarget, by_operation
 from tidegate.control.outbox.reconcile import (
     OVERDUE_SECONDS,
     Reconciler,
@@ -19,7 +20,6 @@ from tidegate.control.outbox.reconcile import (
     ScopeHistoryTooLong,
 )
 from tidegate.control.outbox.targets import Effect, TargetDone, TargetFailed
-from tidegate.control.outbox.targets.fake import FakeTarget, by_operation
 from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.domain.outbox.rows import ACTUAL, Drift, drift_key
 from tidegate.domain.outbox.slices import CancelIntent, cancel_intent

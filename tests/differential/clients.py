@@ -27,15 +27,7 @@ from tests.differential.history import (
     RowMoved,
     Unknown,
 )
-from tests.differential.world import (
-    CLAUSES,
-    FACTS,
-    SCHEMA,
-    Opened,
-    Placed,
-    Registered,
-    Stocked,
-)
+from tests.differential.world import CLAUSES, FACTS, SCHEMA, Opened, Placed, Registered, Stocked
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import (
     BoundaryMoved,

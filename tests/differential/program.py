@@ -16,14 +16,7 @@ from typing import Any
 import hypothesis
 from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
-from tests.differential.world import (
-    CLAUSES,
-    FACTS,
-    KEYS,
-    RANGES,
-    ROWS,
-    UNKNOWN_CLAUSES,
-)
+from tests.differential.world import CLAUSES, FACTS, KEYS, RANGES, ROWS, UNKNOWN_CLAUSES
 
 STEPS = 40
 FACTS_PER_COMMIT_MAX = 5

@@ -14,13 +14,7 @@ import pytest
 from msgspec import Struct
 
 from tests.contract.dynamodb_faults import first, fresh_table
-from tests.differential.clients import (
-    MANY,
-    TURNS,
-    Run,
-    history_in_turns,
-    history_of_threads,
-)
+from tests.differential.clients import MANY, TURNS, Run, history_in_turns, history_of_threads
 from tests.differential.history import Rule, anomalies
 from tests.differential.logs import Logs
 from tests.differential.machine import Difference, Machine

@@ -16,12 +16,7 @@ from msgspec.structs import asdict
 from tidegate.control.notifications.targets import cloud_event
 from tidegate.domain.notifications import renderings
 from tidegate.domain.notifications.events import severity_of
-from tidegate.domain.notifications.messages import (
-    InstallationRef,
-    Message,
-    to_digest,
-    to_message,
-)
+from tidegate.domain.notifications.messages import InstallationRef, Message, to_digest, to_message
 from tidegate.domain.notifications.notices import Notice, NoticeCause, NoticeHosts, NoticeWave
 from tidegate.domain.rollouts.facts import HostCounts
 from tidegate.domain.rollouts.states import Outcome

@@ -55,13 +55,7 @@ from tidegate.domain.hosts.rows import (
     probe_failure_id,
     record_key,
 )
-from tidegate.domain.hosts.states import (
-    Deadline,
-    HostPolicy,
-    OnFailure,
-    ProbeMode,
-    ProbeStatus,
-)
+from tidegate.domain.hosts.states import Deadline, HostPolicy, OnFailure, ProbeMode, ProbeStatus
 from tidegate.domain.hosts.transition_steps import deadline_of, prior_closure
 from tidegate.domain.rollouts import order_slices, report_slices, skip_slices
 from tidegate.domain.rollouts.order_slices import ReserveDispatch

@@ -15,16 +15,8 @@ from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.domain.content.entries import File
 from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages import declarations as packages
-from tidegate.domain.packages.approvals import (
-    ApproveRevision,
-    ProposeRevision,
-    RejectProposal,
-)
-from tidegate.domain.packages.deletions import (
-    DeleteRevision,
-    ProposeDeletion,
-    RejectDeletion,
-)
+from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision, RejectProposal
+from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion, RejectDeletion
 from tidegate.domain.packages.facts import Task
 from tidegate.domain.packages.history import TimelineStep, history_of, timeline
 from tidegate.domain.packages.names import identity
@@ -39,10 +31,7 @@ from tidegate.domain.packages.rows import (
 )
 from tidegate.domain.packages.slices import CreateRepository, CreateRevision
 from tidegate.domain.packages.states import Lifecycle
-from tidegate.domain.packages.updates import (
-    ReplaceResources,
-    UpdateRevision,
-)
+from tidegate.domain.packages.updates import ReplaceResources, UpdateRevision
 from tidegate.engines.memory import MemoryStore
 from tidegate.errors import TidegateError
 from tidegate.kernel import codec
@@ -212,3 +201,14 @@ class PackageLog:
         if state is Lifecycle.DELETION_PROPOSED:
             self.propose_deletion(name)
         return name
+
+
+def approvers(steps: Sequence[TimelineStep]) -> tuple[str, ...]:
+    """Return who approved what was published: those after the last proposal."""
+    found: list[str] = []
+    for step in steps:
+        if step.action == "Propose":
+            found = []
+        elif step.action == "Approve":
+            found.append(step.by)
+    return tuple(found)

@@ -27,12 +27,7 @@ from tidegate.domain.rollouts.facts import (
 from tidegate.domain.rollouts.folds import step_tally
 from tidegate.domain.rollouts.machine import step
 from tidegate.domain.rollouts.rows import RolloutTally
-from tidegate.domain.rollouts.states import (
-    Cause,
-    Clearance,
-    Outcome,
-    OverridableGate,
-)
+from tidegate.domain.rollouts.states import Cause, Clearance, Outcome, OverridableGate
 from tidegate.domain.rollouts.transitions import RolloutEvent
 
 T0 = datetime(2026, 5, 1, 6, tzinfo=UTC)

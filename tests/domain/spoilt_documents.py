@@ -7,13 +7,8 @@ from copy import deepcopy
 from typing import Any
 
 from tests.domain.registry import ACCEPTED
-from tidegate.domain.provenance import (
-    RejectedEvidence,
-)
-from tidegate.errors import (
-    InvalidInput,
-    TidegateError,
-)
+from tidegate.domain.provenance import RejectedEvidence
+from tidegate.errors import InvalidInput, TidegateError
 
 MISSING: Any = object()
 P, C, E = "provenance", "confidence", ("provenance", "evidence", 0)

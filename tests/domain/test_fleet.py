@@ -67,11 +67,7 @@ from tidegate.domain.fleet.slices import (
 )
 from tidegate.domain.hosts import facts as host_facts
 from tidegate.engines.memory import MemoryStore
-from tidegate.errors import (
-    IllegalTransition,
-    InvalidInput,
-    LimitExceeded,
-)
+from tidegate.errors import IllegalTransition, InvalidInput, LimitExceeded
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.replay import differences
 from tidegate.kernel.slices import Slice

@@ -33,7 +33,6 @@ from tidegate.domain.gates.dispatch_pass import (
     latecomers,
     list_blocked,
     list_outside_windows,
-    next_dispatches,
     next_skips,
     survey,
 )
@@ -282,7 +281,7 @@ SHUT: dict[str, tuple[Callable[[FleetState], FleetState], str, GateEvidence | No
 
 
 def names(state: FleetState, **more: Any) -> list[str]:
-    return [order.host_id for order in next_dispatches(state, ROLLOUT, **more)]
+    return [order.host_id for order in survey(state, ROLLOUT, **more).orders]
 
 
 def shut(state: FleetState, host_id: str = WHO) -> list[str]:
@@ -538,7 +537,7 @@ def test_orders_a_host_once_per_attempt(
 ) -> None:
     state = fleet_state(channel(), fleet(1), (), (known,), {"attempt": attempt})
 
-    orders = next_dispatches(state, ROLLOUT)
+    orders = survey(state, ROLLOUT).orders
 
     assert [order.attempt for order in orders] == ([] if ordered is None else [ordered])
     if ordered is None:
@@ -550,7 +549,7 @@ def test_an_order_contains_all_that_its_reservation_needs() -> None:
     budget = Budget(budget_id="all", selector="*", max_in_flight_pct=50)
     state = fleet_state(channel(WaveSpec(soak_seconds=9)), fleet(2), (budget,))
 
-    (order,) = next_dispatches(state, ROLLOUT)
+    (order,) = survey(state, ROLLOUT).orders
 
     assert (order.rollout_id, order.host_id, order.wave) == (ROLLOUT, "web-00", 0)
     assert (order.channel, order.target_closure) == ("stable", "sha256:new")
@@ -682,7 +681,7 @@ def test_finds_late_and_skipped_hosts_but_not_those_in_no_wave() -> None:
 
 
 def test_sends_late_hosts_the_finished_release_apart_from_the_plan() -> None:
-    orders = next_dispatches(joined(finished()), ROLLOUT)
+    orders = survey(joined(finished()), ROLLOUT).orders
 
     assert [(order.host_id, order.late, order.wave, order.attempt) for order in orders] == [
         ("new", True, 0, 1),
@@ -733,7 +732,7 @@ def test_does_not_retry_failed_waived_or_already_late_hosts_by_itself(
     ],
 )
 def test_sends_late_hosts_no_other_release(state: FleetState) -> None:
-    assert [order for order in next_dispatches(state, ROLLOUT) if order.late] == []
+    assert [order for order in survey(state, ROLLOUT).orders if order.late] == []
 
 
 @pytest.mark.req("OP-9", engines=None, reason="a pure function")
@@ -744,7 +743,7 @@ def test_sends_a_release_that_no_host_ran_to_one_late_host_at_a_time() -> None:
 
     def sent(**late: int) -> list[str]:
         counts = {HostState(name): count for name, count in late.items()}
-        return [order.host_id for order in next_dispatches(with_tally(state, late=counts), ROLLOUT)]
+        return [order.host_id for order in survey(with_tally(state, late=counts), ROLLOUT).orders]
 
     assert sent() == ["new"]
     for name in ("Pending", "Activating", "Soaking", "Deferred"):

@@ -29,14 +29,10 @@ from tidegate.domain.fleet.folds import budget_ids, step_budget
 from tidegate.domain.fleet.refusals import BudgetExhausted
 from tidegate.domain.fleet.rows import Budget, budget_key
 from tidegate.domain.fleet.slices import RemoveBudget, SetBudget, remove_budget, set_budget
-from tidegate.domain.gates.dispatch_pass import next_dispatches, survey
+from tidegate.domain.gates.dispatch_pass import survey
 from tidegate.domain.gates.inputs import DueOrder, FleetState, Versioned
 from tidegate.domain.hosts import facts as host_facts
-from tidegate.domain.hosts.facts import (
-    BudgetSlot,
-    DispatchReserved,
-    HostStateChanged,
-)
+from tidegate.domain.hosts.facts import BudgetSlot, DispatchReserved, HostStateChanged
 from tidegate.domain.hosts.states import HostPolicy, HostState
 from tidegate.engines.memory import MemoryStore
 from tidegate.kernel.folds import Folds
@@ -255,7 +251,7 @@ class World:
         return altered(state, budgets={id: Versioned(row, 40) for id, row in self.rows.items()})
 
     def dispatch(self, first: bool, orders_max: int) -> None:
-        for order in next_dispatches(self.seen[first], ROLLOUT, orders_max=orders_max):
+        for order in survey(self.seen[first], ROLLOUT, orders_max=orders_max).orders:
             if (first, order.host_id) in self.outstanding:
                 continue  # its record shows it in the commit
             try:
@@ -348,7 +344,7 @@ def test_d09_enforces_a_share_and_the_smaller_of_both_bounds(
     """D9: max_in_flight_pct is carried and never enforced."""
     budget = Budget(budget_id="all", selector="*", **set_to)
 
-    orders = next_dispatches(fleet_state(channel(), fleet(8), (budget,)), ROLLOUT)
+    orders = survey(fleet_state(channel(), fleet(8), (budget,)), ROLLOUT).orders
 
     assert len(orders) == allowed
     assert {order.budgets for order in orders} == {(BudgetSlot("all", allowed),)}
@@ -359,7 +355,7 @@ def test_d09_counts_orders_that_are_queued_and_not_acknowledged_across_passes() 
     budget = Budget(budget_id="all", selector="*", max_in_flight=2)
     state = fleet_state(channel(), fleet(5), (budget,))
 
-    first = next_dispatches(state, ROLLOUT)
+    first = survey(state, ROLLOUT).orders
     for order in first:
         budget = step_budget(budget, reserved(order), T0)
     pending = {
@@ -371,10 +367,10 @@ def test_d09_counts_orders_that_are_queued_and_not_acknowledged_across_passes() 
     )
 
     assert len(first) == 2
-    assert next_dispatches(next_tick, ROLLOUT) == ()
+    assert survey(next_tick, ROLLOUT).orders == ()
     freed = step_budget(budget, freeing(first[0].host_id, "all"), T0)
     again = altered(next_tick, budgets={"all": Versioned(freed, 42)})
-    assert [order.host_id for order in next_dispatches(again, ROLLOUT)] == ["web-02"]
+    assert [order.host_id for order in survey(again, ROLLOUT).orders] == ["web-02"]
 
 
 def test_d09_frees_its_slot_for_the_next_host_so_pending_orders_cannot_dead_lock() -> None:
@@ -387,7 +383,7 @@ def test_d09_frees_its_slot_for_the_next_host_so_pending_orders_cannot_dead_lock
         looked = altered(
             with_rollout(state, standings=dict(done)), budgets={"all": Versioned(budget, 41)}
         )
-        (order,) = next_dispatches(looked, ROLLOUT)
+        (order,) = survey(looked, ROLLOUT).orders
         budget = step_budget(budget, reserved(order), T0)
         budget = step_budget(budget, freeing(order.host_id, "all"), T0)
         done[order.host_id] = Versioned(standing(order.host_id, HostState.CONVERGED), 52)

@@ -41,13 +41,7 @@ from tests.domain.sample_domain import (
     tree_key,
 )
 from tidegate.control import lanes as lanes_module
-from tidegate.control.lanes import (
-    DEADLINE_SECONDS,
-    GATHER_SECONDS,
-    LANES_IDLE_MAX,
-    PACK_MAX,
-    Lanes,
-)
+from tidegate.control.lanes import DEADLINE_SECONDS, GATHER_SECONDS, LANES_IDLE_MAX, PACK_MAX, Lanes
 from tidegate.control.runtime import CommandOutcome, Control
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore

@@ -8,10 +8,10 @@ from datetime import timedelta
 import pytest
 
 from tests.contract.outbox_world import OPERATIONS, T0, OutboxWorld, intent, opened, outbox_world_on
+from tests.fake_target import FakeTarget, by_operation
 from tidegate.control.outbox.reconcile import Reconciler
 from tidegate.control.outbox.sender import perform_then_record, recover
 from tidegate.control.outbox.targets import Effect
-from tidegate.control.outbox.targets.fake import FakeTarget, by_operation
 from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.domain.outbox.names import idempotency_key, intent_id
 from tidegate.domain.outbox.reconciliation import Observation

@@ -18,11 +18,7 @@ from tidegate.domain.packages.approvals import (
     WithdrawProposal,
 )
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion, RejectDeletion
-from tidegate.domain.packages.facts import (
-    Condition,
-    ConditionStatus,
-    Metadata,
-)
+from tidegate.domain.packages.facts import Condition, ConditionStatus, Metadata
 from tidegate.domain.packages.metadata import REASON_BYTES_MAX
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import ReplaceResources, SetConditions, UpdateRevision

@@ -13,12 +13,7 @@ from tidegate.domain.content.paths import FILE_PATH_BYTES_MAX
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidDigest, InvalidFilePath
 from tidegate.domain.packages.facts import Strategy
 from tidegate.domain.packages.merging import merge
-from tidegate.domain.packages.names import (
-    Identity,
-    ancestors,
-    identity,
-    parse,
-)
+from tidegate.domain.packages.names import Identity, ancestors, identity, parse
 from tidegate.domain.packages.refusals import InvalidName, UpgradeConflict
 
 PURE = "a rule about values, decided before any engine is asked"

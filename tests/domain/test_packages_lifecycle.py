@@ -17,11 +17,7 @@ from tidegate.domain.content.limits import ContentLimits
 from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages.approvals import propose_revision
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion
-from tidegate.domain.packages.facts import (
-    Edit,
-    Metadata,
-    RevisionDeletionProposed,
-)
+from tidegate.domain.packages.facts import Edit, Metadata, RevisionDeletionProposed
 from tidegate.domain.packages.rows import REVISIONS, Repository, revision_key
 from tidegate.domain.packages.slices import create_revision
 from tidegate.domain.packages.states import PUBLISHED_STATES, Lifecycle
@@ -147,7 +143,6 @@ def test_has_no_placeholder_revision(package_log: PackageLog) -> None:
     assert package_log.revision(name).number > 0
 
 
-IMMUTABLE = (422, "immutable")
 UNKNOWN = (400, "lifecycle_invalid_desired")
 
 

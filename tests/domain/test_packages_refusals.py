@@ -13,17 +13,9 @@ from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.revisions import list_dependents
 from tidegate.domain.content.entries import CONTENT_BYTES_MAX, File
 from tidegate.domain.content.manifests import FileManifest
-from tidegate.domain.packages.approvals import (
-    ApproveRevision,
-    ProposeRevision,
-)
+from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion
-from tidegate.domain.packages.facts import (
-    Clone,
-    Edit,
-    Init,
-    Metadata,
-)
+from tidegate.domain.packages.facts import Clone, Edit, Init, Metadata
 from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import ReplaceResources, UpdateRevision

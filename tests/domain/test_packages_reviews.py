@@ -11,17 +11,10 @@ from msgspec.structs import replace
 from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, SLICE_OF, PackageLog, files
 from tests.domain.refusal_checks import answer_of, creation, refusal_of, status_of
 from tidegate.domain.access.steps import STEPS
-from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages import declarations as packages
-from tidegate.domain.packages.approvals import (
-    RejectProposal,
-)
+from tidegate.domain.packages.approvals import RejectProposal
 from tidegate.domain.packages.deletions import DeleteRevision, RejectDeletion
-from tidegate.domain.packages.facts import (
-    Clone,
-    Metadata,
-    OwnerReference,
-)
+from tidegate.domain.packages.facts import Clone, Metadata, OwnerReference
 from tidegate.domain.packages.history import ACTIONS
 from tidegate.domain.packages.lifecycle import EDGES
 from tidegate.domain.packages.metadata import REASON_BYTES_MAX
@@ -32,7 +25,6 @@ from tidegate.kernel.replay import differences
 
 DRAFT, PROPOSED, PUBLISHED, DELETION_PROPOSED = Lifecycle
 NAME = "blueprints.web.v1"
-DIGEST = FileManifest(()).digest
 
 
 LONG = "x" * (REASON_BYTES_MAX + 1)

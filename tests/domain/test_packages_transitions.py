@@ -11,15 +11,8 @@ from msgspec.structs import replace
 from tests.domain.package_log import AUTHOR, FOLDS, OPERATOR, REVIEWER, PackageLog, files
 from tests.domain.refusal_checks import answer_of, creation, refusal_of, status_of, update
 from tidegate.domain.packages.deletions import DeleteRevision
-from tidegate.domain.packages.facts import (
-    Clone,
-    Edit,
-    Metadata,
-    OwnerReference,
-)
-from tidegate.domain.packages.refusals import (
-    LifecycleInvalidOriginal,
-)
+from tidegate.domain.packages.facts import Clone, Edit, Metadata, OwnerReference
+from tidegate.domain.packages.refusals import LifecycleInvalidOriginal
 from tidegate.domain.packages.rows import REVISIONS, revision_key
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import ReplaceResources

@@ -31,7 +31,7 @@ from tidegate.domain.channels.policy import HOST_EDGES_MAX, WAVES_MAX, cycle
 from tidegate.domain.channels.refusals import MalformedPolicy
 from tidegate.domain.fleet.budgets import slots
 from tidegate.domain.fleet.rows import Budget, Host
-from tidegate.domain.gates.dispatch_pass import next_dispatches, survey
+from tidegate.domain.gates.dispatch_pass import survey
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.hosts.facts import BudgetSlot
 from tidegate.domain.hosts.states import HostState, OnFailure
@@ -417,8 +417,8 @@ def test_d20_follows_the_frozen_plan_whatever_is_edited_meanwhile() -> None:
         },
     )
 
-    (order,) = next_dispatches(edited, ROLLOUT)
-    assert next_dispatches(opened, ROLLOUT) == (order,)
+    (order,) = survey(edited, ROLLOUT).orders
+    assert survey(opened, ROLLOUT).orders == (order,)
     assert (order.host_id, order.policy.soak_seconds) == ("web-00", 60)
     assert order.policy.on_failure is OnFailure.ROLLBACK
 
@@ -437,7 +437,7 @@ def test_d21_decides_by_wave_and_name_whatever_order_the_rows_come_in(backwards:
         channel(WaveSpec(count=2), WaveSpec()), hosts, budgets, through, {"current_wave": 1}
     )
 
-    names = [order.host_id for order in next_dispatches(state, ROLLOUT)]
+    names = [order.host_id for order in survey(state, ROLLOUT).orders]
     assert names == ["web-02", "web-03", "web-04", "web-05"]
 
 

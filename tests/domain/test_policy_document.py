@@ -16,12 +16,7 @@ from tests.domain.gate_inputs import channel, fleet
 from tidegate.cli.channel_policy import EXAMPLE
 from tidegate.domain.channels.default_policy import DEFAULT_POLICY, example
 from tidegate.domain.channels.facts import ChannelEdge, ChannelPolicy, WaveSpec
-from tidegate.domain.channels.policy_document import (
-    PolicyChange,
-    changes,
-    read_policy,
-    write_out,
-)
+from tidegate.domain.channels.policy_document import PolicyChange, changes, read_policy, write_out
 from tidegate.domain.policy_check import PolicyCheck, PolicySite, check
 from tidegate.domain.windows.facts import WindowKind, WindowSpec
 

@@ -30,22 +30,11 @@ from tidegate.domain.provenance import (
     claim,
     moment,
 )
-from tidegate.errors import (
-    InvalidDefinition,
-    InvalidInput,
-    LimitExceeded,
-    TidegateError,
-)
+from tidegate.errors import InvalidDefinition, InvalidInput, LimitExceeded, TidegateError
 from tidegate.kernel import codec
 
 pure = pytest.mark.req("RS-6", engines=None, reason="validation is pure and runs before any engine")
 SUBJECT = Subject("service-a", "rel_002", "sha256:ab")
-OTHER = {
-    "kind": "submodule_pin",
-    "source": "service-ci",
-    "ref": "git://pins",
-    "observed_at": "2026-04-24T19:00:00Z",
-}
 
 
 def accepts(document: object, now: datetime = T0, rules: Rules = BUILT_IN_RULES) -> bool:

@@ -9,12 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.domain.registry import (
-    ACCEPTED,
-    SCOPE,
-    register,
-    transition,
-)
+from tests.domain.registry import ACCEPTED, SCOPE, register, transition
 from tests.domain.registry_log import RegistryLog
 from tidegate.domain.provenance import (
     BUILT_IN,
@@ -28,14 +23,8 @@ from tidegate.domain.provenance import (
     moment,
 )
 from tidegate.domain.releases.evidence import KeepEvidence
-from tidegate.domain.releases.rows import (
-    KeptEvidence,
-    evidence_key,
-)
-from tidegate.errors import (
-    InvalidInput,
-    TidegateError,
-)
+from tidegate.domain.releases.rows import KeptEvidence, evidence_key
+from tidegate.errors import InvalidInput, TidegateError
 from tidegate.kernel import codec
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.contract.publication.publishing import (
     LOCK_KEY,
-    LOG,
     META_KEY,
     PAGE,
     PK,
@@ -19,45 +15,17 @@ from tests.contract.publication.publishing import (
     T0,
     Publishing,
     at,
-    publishing_at,
+    fail,
+    render,
 )
-from tidegate.clock import ManualClock
 from tidegate.control.publication.entries import PublicationPolicy, RegenerationKey, ServedState
 from tidegate.control.publication.generations import GenerationStore
-from tidegate.control.storage.blobs.files import FileBlobs
-from tidegate.domain.publication.rows import (
-    Pointer,
-    is_fresh,
-    request_key,
-    version_key,
-)
+from tidegate.domain.publication.rows import Pointer, is_fresh, request_key, version_key
 from tidegate.engines.memory import MemoryStore
-from tidegate.errors import (
-    InvalidInput,
-    LeaseHeld,
-    LeaseLost,
-    Unavailable,
-)
+from tidegate.errors import InvalidInput, LeaseHeld, LeaseLost, Unavailable
 from tidegate.kernel import codec
 from tidegate.kernel.leases import LEASES, Lease, Leases
 from tidegate.kernel.model import Commit, Put
-
-
-@pytest.fixture
-def publishing(tmp_path: Path) -> Iterator[Publishing]:
-    clock = ManualClock(T0)
-    blobs = FileBlobs(tmp_path / "blobs", LOG, clock=clock)
-    with publishing_at(MemoryStore(SCHEMA), blobs, clock) as publishing:
-        yield publishing
-
-
-def render(body: bytes) -> Any:
-    return lambda: body
-
-
-def fail() -> bytes:
-    raise Unavailable("the renderer has no paper")
-
 
 # ── rows ──────────────────────────────────────────────────────────────────────────────────────────
 

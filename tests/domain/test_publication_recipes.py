@@ -2,36 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from tests.contract.publication.publishing import (
-    LOG,
     META_KEY,
     PAGE,
     PK,
-    SCHEMA,
     T0,
     VERSIONED,
     Publishing,
     at,
-    publishing_at,
+    fail,
+    render,
 )
-from tidegate.clock import ManualClock
 from tidegate.control.publication.entries import PublicationPolicy, RegenerationKey, ServedState
 from tidegate.control.publication.generations import list_referenced_blobs
-from tidegate.control.storage.blobs.files import FileBlobs
-from tidegate.domain.publication.rows import (
-    etag_of,
-    is_fresh,
-    pk_of,
-    request_key,
-)
+from tidegate.domain.publication.rows import etag_of, is_fresh, pk_of, request_key
 from tidegate.domain.publication.slices import (
     ALL_GUARDS,
     GUARDS,
@@ -39,7 +29,6 @@ from tidegate.domain.publication.slices import (
     PublishGuard,
     publish_generation,
 )
-from tidegate.engines.memory import MemoryStore
 from tidegate.errors import (
     IdempotencyMismatch,
     LeaseHeld,
@@ -51,23 +40,6 @@ from tidegate.errors import (
 )
 from tidegate.kernel.leases import Leases
 from tidegate.kernel.model import Check, Delete, Put
-
-
-@pytest.fixture
-def publishing(tmp_path: Path) -> Iterator[Publishing]:
-    clock = ManualClock(T0)
-    blobs = FileBlobs(tmp_path / "blobs", LOG, clock=clock)
-    with publishing_at(MemoryStore(SCHEMA), blobs, clock) as publishing:
-        yield publishing
-
-
-def render(body: bytes) -> Any:
-    return lambda: body
-
-
-def fail() -> bytes:
-    raise Unavailable("the renderer has no paper")
-
 
 # ── recipes, guards, etags ────────────────────────────────────────────────────────────────────────
 

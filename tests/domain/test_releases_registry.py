@@ -8,23 +8,11 @@ from typing import Any
 import pytest
 
 from tests.domain.refusal_checks import status_of
-from tests.domain.registry import (
-    FOLDS,
-    digest_of,
-    manifest,
-    operator,
-    register,
-    retire,
-    transition,
-)
+from tests.domain.registry import FOLDS, digest_of, manifest, operator, register, retire, transition
 from tests.domain.registry_log import RegistryLog
 from tidegate import errors
 from tidegate.domain.packages.refusals import DigestMismatch
-from tidegate.domain.provenance import (
-    EVIDENCE_MAX,
-    TEXT_BYTES_MAX,
-    RejectedEvidence,
-)
+from tidegate.domain.provenance import EVIDENCE_MAX, TEXT_BYTES_MAX, RejectedEvidence
 from tidegate.domain.publication.refusals import StaleGeneration
 from tidegate.domain.releases.refusals import DuplicateEvent, ReleaseNotPinnable
 from tidegate.domain.releases.rows import ACTUAL, COMMANDS, EVENTS, EVIDENCE

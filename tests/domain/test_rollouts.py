@@ -104,13 +104,7 @@ from tidegate.domain.rollouts.states import (
     RolloutState,
 )
 from tidegate.domain.rollouts.transitions import TABLE, RolloutEvent
-from tidegate.errors import (
-    IllegalTransition,
-    InvalidInput,
-    LimitExceeded,
-    Refused,
-    TidegateError,
-)
+from tidegate.errors import IllegalTransition, InvalidInput, LimitExceeded, Refused, TidegateError
 from tidegate.kernel import codec
 from tidegate.kernel.collections import Nature, Writers
 from tidegate.kernel.slices import Slice

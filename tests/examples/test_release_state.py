@@ -16,10 +16,10 @@ from examples.release_state import app
 from examples.release_state.directions import ALIAS, actual, deployment, promotion
 from tests.contract.address import Address
 from tests.examples.racing import connector
+from tests.fake_target import FakeTarget
 from tidegate.clock import ManualClock
 from tidegate.control.outbox.reconcile import Reconciler
 from tidegate.control.outbox.sender import EffectFailed, EffectRefused, OutboxSender
-from tidegate.control.outbox.targets.fake import FakeTarget
 from tidegate.control.outbox.targets.file import FileTarget
 from tidegate.control.queries import history
 from tidegate.control.runtime import CommandOutcome, Control

@@ -12,6 +12,7 @@ import pytest
 
 from tests.contract.address import Address, address_of
 from tests.contract.webhook_receiver import serve_webhooks, webhook
+from tests.domain.package_log import approvers
 from tests.domain.registry import operator
 from tests.journeys.story import (
     APPROVER,
@@ -33,24 +34,23 @@ from tidegate.control.outbox.targets import TargetDone, TargetFailed
 from tidegate.control.publication.entries import ServedState
 from tidegate.control.publication.manifests import BadSignature, ManifestResponse, verify_manifest
 from tidegate.control.queries import history
-from tidegate.control.queries.documents import OutboxReader
+from tidegate.control.queries.outbox import OutboxReader
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.content.differences import FileChangeKind
 from tidegate.domain.outbox.documents import OutboxDocument
 from tidegate.domain.outbox.rows import OUTBOX
 from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion
-from tidegate.domain.packages.history import approvers
 from tidegate.domain.packages.refusals import SelfApproval
 from tidegate.domain.packages.rows import revision_key
 from tidegate.domain.packages.slices import CreateRepository
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import UpdateRevision
 from tidegate.domain.releases.refusals import StillPinned
-from tidegate.domain.releases.rows import ACTUAL, EVENTS, ReleasePins, pins_key
+from tidegate.domain.releases.rows import ACTUAL, EVENTS, PINS, ReleasePins
 from tidegate.domain.releases.slices import RegisterRelease
 from tidegate.kernel import codec
-from tidegate.kernel.model import ALL
+from tidegate.kernel.model import ALL, Key
 from tidegate.kernel.replay import differences
 
 GOOD = {"index.html": b"<h1>hello</h1>\n", "conf/site.toml": b"workers = 4\n"}
@@ -284,7 +284,7 @@ def owed(story: Story) -> dict[str, OutboxDocument]:
 
 
 def pins(story: Story, release_id: str) -> int:
-    (record,) = story.store.get(pins_key(release_id))
+    (record,) = story.store.get(Key(PINS.name, release_id))
     return 0 if record is None else codec.decode(record.data, ReleasePins).pins
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Event, Thread
+from typing import Self
 
 import httpx2
 
@@ -63,12 +64,21 @@ def run(*words: str, **environ: str) -> subprocess.CompletedProcess[str]:
 
 
 class Process:
-    """A command that runs until it is stopped."""
+    """A command that runs until it is stopped, or until the end of a ``with``."""
 
-    def __init__(self, words: list[str], output: Path) -> None:
+    def __init__(self, words: list[str], output: Path, module: str = "tidegate") -> None:
         self.output = output
+        command = [sys.executable, "-m", module, *words]
         with output.open("wb") as file:
-            self.process = subprocess.Popen([*PROGRAM, *words], stdout=file, stderr=file)
+            self.process = subprocess.Popen(command, stdout=file, stderr=file)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(SECONDS_MAX)
 
     def said(self) -> str:
         return self.output.read_text()
@@ -88,26 +98,14 @@ class Process:
         return self.process.wait(SECONDS_MAX)
 
 
-@contextmanager
-def started(words: list[str], output: Path) -> Iterator[Process]:
-    process = Process(words, output)
-    try:
-        yield process
-    finally:
-        if process.process.poll() is None:
-            process.process.kill()
-            process.process.wait(SECONDS_MAX)
+class ServerProcess(Process):
+    """``serve`` on a free port."""
 
-
-class Server(Process):
-    """``tidegate serve``, and a client of it."""
-
-    def __init__(self, data: Path, token: str, *flags: str) -> None:
+    def __init__(self, data: Path, *flags: str, module: str = "tidegate") -> None:
         self.port = free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.token = token
-        words = ["serve", "--data", str(data), "--port", str(self.port), *RATES, *flags]
-        super().__init__(words, data.parent / f"said-{self.port}")
+        words = ["serve", "--data", str(data), "--port", str(self.port), *flags]
+        super().__init__(words, data.parent / f"said-{self.port}", module)
 
     def wait(self) -> None:
         deadline = time.monotonic() + SECONDS_MAX
@@ -121,6 +119,14 @@ class Server(Process):
                 return
         raise AssertionError(self.said())
 
+
+class Server(ServerProcess):
+    """``tidegate serve`` without limits of rates, and a client of it."""
+
+    def __init__(self, data: Path, token: str, *flags: str) -> None:
+        self.token = token
+        super().__init__(data, *RATES, *flags)
+
     def client(self) -> httpx2.Client:
         headers = {"authorization": f"Bearer {self.token}"}
         return httpx2.Client(base_url=self.url, headers=headers, timeout=SECONDS_MAX)
@@ -128,14 +134,9 @@ class Server(Process):
 
 @contextmanager
 def served(data: Path, token: str, *flags: str) -> Iterator[Server]:
-    server = Server(data, token, *flags)
-    try:
+    with Server(data, token, *flags) as server:
         server.wait()
         yield server
-    finally:
-        if server.process.poll() is None:
-            server.process.kill()
-            server.process.wait(SECONDS_MAX)
 
 
 class Load:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import httpx2
 
-from tests.operations.processes import SECONDS_MAX, opened, run, started
+from tests.operations.processes import SECONDS_MAX, Process, opened, run
 from tests.servers.process import free_port
 from tidegate.domain.channels.rows import CHANNELS, QUARANTINE
 from tidegate.domain.fleet.rows import HOSTS, LIVENESS
@@ -21,7 +21,7 @@ ROWS_MAX = 1_000
 def test_one_link_opens_a_dashboard_with_the_story(tmp_path: Path) -> None:
     data, port = tmp_path / "data", free_port()
     words = ["demo", "--data", str(data), "--port", str(port), "--speed", "600"]
-    with started(words, tmp_path / "said") as demo, httpx2.Client(timeout=SECONDS_MAX) as visitor:
+    with Process(words, tmp_path / "said") as demo, httpx2.Client(timeout=SECONDS_MAX) as visitor:
         link = demo.says(r"sign in:\s+(http://\S+)")[1]
         assert link.startswith(f"http://127.0.0.1:{port}/demo/")
         demo.says("web-stable@web.1 opened")

@@ -17,7 +17,7 @@ from uuid import uuid4
 import pytest
 
 from tests.child_processes import CHILDREN
-from tests.operations.processes import SECONDS_MAX, run, started
+from tests.operations.processes import SECONDS_MAX, Process, run
 from tests.servers.process import until
 from tidegate.clock import system_clock
 from tidegate.commands.startup import FOLDS, open_counted_store
@@ -384,7 +384,7 @@ def test_a_rebuild_that_lost_its_lease_writes_no_more_rows(table_url: str) -> No
 def test_the_command_rebuilds_nothing_while_a_worker_runs(url: str, tmp_path: Path) -> None:
     prepared(url)
     words = ("--data", str(tmp_path / "data"), "--store", url)
-    with started(["worker", *words], tmp_path / "said") as worker:
+    with Process(["worker", *words], tmp_path / "said") as worker:
         worker.says("working")
 
         refused = run("views", "rebuild", *words)

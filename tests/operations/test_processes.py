@@ -11,12 +11,12 @@ from pathlib import Path
 from tests.operations.processes import (
     SECONDS_MAX,
     Load,
+    Process,
     Server,
     opened,
     prepared,
     run,
     served,
-    started,
 )
 from tests.servers.process import until
 from tidegate.domain.packages.rows import Repository, repository_key
@@ -78,7 +78,7 @@ def test_a_worker_runs_in_a_process_of_its_own_with_a_server_that_only_serves(
         assert "tidegate_worker_rounds_total" not in http.get("/metrics").text
         http.post("/v1/repositories", json={"name": "mirrored"}).raise_for_status()
         words = ["worker", "--data", str(data), "--archive", str(archive)]
-        with started(words, tmp_path / "worker") as worker:
+        with Process(words, tmp_path / "worker") as worker:
             worker.says("working")
             wait_for_segment(archive, b"mirrored")
             assert worker.stop() == 0, worker.said()

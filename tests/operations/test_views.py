@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.operations.processes import prepared, run, served, started
+from tests.operations.processes import Process, prepared, run, served
 from tests.operations.tampering import tamper
 from tidegate.engines.presence import present
 
@@ -58,7 +58,7 @@ def test_rebuilds_nothing_while_a_worker_runs_and_no_worker_starts_meanwhile(
     data = tmp_path / "data"
     prepared(data)
     rebuild = ("views", "rebuild", "--data", str(data))
-    with started(["worker", "--data", str(data)], tmp_path / "said") as worker:
+    with Process(["worker", "--data", str(data)], tmp_path / "said") as worker:
         worker.says("working")
 
         refused = run(*rebuild)
@@ -81,7 +81,7 @@ def test_rebuilds_nothing_while_a_worker_runs_and_no_worker_starts_meanwhile(
 def test_a_rebuild_may_follow_a_worker_that_was_killed(tmp_path: Path) -> None:
     data = tmp_path / "data"
     prepared(data)
-    with started(["worker", "--data", str(data)], tmp_path / "said") as worker:
+    with Process(["worker", "--data", str(data)], tmp_path / "said") as worker:
         worker.says("working")
         worker.stop(signal.SIGKILL)
 

@@ -279,10 +279,7 @@ def _label(named: frozenset[str], channel: str) -> str:
 
 
 def _gauge(
-    name: str,
-    meaning: str,
-    labels: tuple[str, ...],
-    values: Mapping[Any, float],
+    name: str, meaning: str, labels: tuple[str, ...], values: Mapping[Any, float]
 ) -> GaugeMetricFamily:
     family = GaugeMetricFamily(name, meaning, labels=labels)
     for key, value in sorted(values.items()):

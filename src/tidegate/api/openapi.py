@@ -259,8 +259,8 @@ def _parameter(item: FieldInfo, where: str) -> dict[str, Any]:
         "required": item.required or where == "path",
         "schema": found,
     }
-    if where == "path":
-        found.setdefault("minLength", 1) if found.get("type") == "string" else None
+    if where == "path" and found.get("type") == "string":
+        found.setdefault("minLength", 1)
     return parameter
 
 

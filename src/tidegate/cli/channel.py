@@ -140,10 +140,7 @@ def edit(
     if reason:
         body["reason"] = reason
     answer = channel_policy.write_policy(
-        context,
-        lambda: context.client.write("PATCH", path, body, etag=etag),
-        file,
-        channel=channel,
+        context, lambda: context.client.write("PATCH", path, body, etag=etag), file, channel=channel
     )
     context.done(answer, f"channel {channel} is changed")
 
@@ -268,8 +265,4 @@ def unprotect(context: cli_context.CommandContext, channel: str, reason: str) ->
 def history(context: cli_context.CommandContext, channel: str) -> None:
     """Show which releases CHANNEL was set to, when, and who decided it. The newest is first."""
     changes = list(context.client.items(paths.at("releases", channel, "events")))
-    context.list(
-        reversed(changes),
-        channel_documents.HISTORY,
-        empty="no promotion yet",
-    )
+    context.list(reversed(changes), channel_documents.HISTORY, empty="no promotion yet")

@@ -109,7 +109,7 @@ class ApiClient:
         target = paths.located(path, query)
         known = self._known.get(target)
         headers = {} if known is None else {"If-None-Match": known.etag or ""}
-        answer = self._asked("GET", target, headers, None)
+        answer = self._send("GET", target, headers, None)
         if answer.status == 304 and known is not None:
             return known
         if answer.etag is not None and len(self._known) < KNOWN_MAX:
@@ -141,7 +141,7 @@ class ApiClient:
             all_headers["Tidegate-Break-Glass"] = quote(self.break_glass, safe="")
         if self.dry_run:
             all_headers["Tidegate-Dry-Run"] = "true"
-        answer = self._asked(method, paths.located(path, query), all_headers, content)
+        answer = self._send(method, paths.located(path, query), all_headers, content)
         if answer.status == ACCEPTED and "approvers" in answer.json():
             raise waits(answer.json())
         if self.dry_run:
@@ -158,13 +158,10 @@ class ApiClient:
                 return
             asked["next"] = page["next"]
 
-    def _asked(
-        self,
-        method: str,
-        target: str,
-        headers: dict[str, str],
-        body: bytes | FileBody | None,
+    def _send(
+        self, method: str, target: str, headers: dict[str, str], body: bytes | FileBody | None
     ) -> ServerResponse:
+        """Send a request, again after a lost connection or a "try later". Raises: CommandExit."""
         for attempt in range(1, self.attempts_max + 1):
             last = attempt == self.attempts_max
             try:
@@ -203,11 +200,7 @@ class ApiClient:
         return exit_codes.CommandExit(stop.code, NOT_SET_UP, "tidegate setup")
 
     def _exchange(
-        self,
-        method: str,
-        target: str,
-        headers: dict[str, str],
-        body: bytes | FileBody | None,
+        self, method: str, target: str, headers: dict[str, str], body: bytes | FileBody | None
     ) -> ServerResponse:
         with self._open_response(method, target, headers, body) as response:
             content = response.read(ANSWER_BYTES_MAX)
@@ -223,7 +216,7 @@ class ApiClient:
     ) -> http.client.HTTPResponse:
         """Send a request and return the head of the response. Raises: OSError, HTTPException."""
         if self._connection is None:
-            self._connection = self._connected()
+            self._connection = self._make_connection()
         connection = self._connection
         all_headers = {
             "Accept": "application/json, application/problem+json, */*;q=0.1",
@@ -269,7 +262,7 @@ class ApiClient:
             raise self._redirect_error(answer)
         raise hints.problem(answer.status, answer.body, answer.headers)
 
-    def _connected(self) -> http.client.HTTPConnection:
+    def _make_connection(self) -> http.client.HTTPConnection:
         parts = urlsplit(self.profile.url)
         secure = parts.scheme == "https"
         kind = http.client.HTTPSConnection if secure else http.client.HTTPConnection
@@ -360,12 +353,12 @@ class DownloadReader:
     def _open(self) -> None:
         while True:
             try:
-                self._response = self._asked()
+                self._response = self._request_rest()
                 return
             except (OSError, http.client.HTTPException) as error:
                 self._fail(error)
 
-    def _asked(self) -> http.client.HTTPResponse:
+    def _request_rest(self) -> http.client.HTTPResponse:
         if not self._etag:
             response = self._client.open(self._target, {})
             self._etag = response.headers.get("etag", "")

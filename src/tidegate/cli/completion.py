@@ -48,9 +48,7 @@ def names(path: str, *field: str, **query: Any) -> Completer:
     """
 
     def complete(
-        ctx: click.Context,
-        param: click.Parameter,
-        incomplete: str,
+        ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         import json
 

@@ -95,11 +95,7 @@ class CommandContext:
     # ── printing ──
 
     def list(
-        self,
-        items: Iterable[Item],
-        columns: Sequence[Column],
-        *,
-        empty: str = "nothing",
+        self, items: Iterable[Item], columns: Sequence[Column], *, empty: str = "nothing"
     ) -> None:
         from tidegate.cli.output import print_list
 

@@ -167,9 +167,7 @@ def backup(place: str, previous: str | None, file: str | None, **flags: str | No
 @click.command()
 @click.argument("place", metavar="[DIR]", required=False)
 @click.option(
-    "--in-place",
-    is_flag=True,
-    help="Instead of DIR: the database was restored with its own tools.",
+    "--in-place", is_flag=True, help="Instead of DIR: the database was restored with its own tools."
 )
 @click.option(
     "--revoke-keys",

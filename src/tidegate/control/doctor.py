@@ -153,8 +153,12 @@ def _dead(installation: Installation) -> DoctorFinding:
         limit=DEAD_COUNTED_MAX,
     )
     if found:
-        advice = "mend the receiver, then tidegate outbox redrive"
-        return DoctorFinding("dead letters", DoctorVerdict.NOTE, f"{len(found)} gave up", advice)
+        count = f"{len(found)}{' or more' if len(found) == DEAD_COUNTED_MAX else ''}"
+        advice = (
+            "tidegate outbox list --state dead shows them; mend the receiver, then tidegate outbox "
+            "redrive INTENT --reason …"
+        )
+        return DoctorFinding("dead letters", DoctorVerdict.NOTE, f"{count} given up", advice)
     return DoctorFinding("dead letters", DoctorVerdict.WELL, "none")
 
 

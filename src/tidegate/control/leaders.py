@@ -56,7 +56,7 @@ class Leader:
         if self.seconds_left > self._seconds * RENEW_SHARE:
             return True
         try:
-            self._held = self._renewed() or self._leases.acquire(
+            self._held = self._renew() or self._leases.acquire(
                 self._id, self._new_token(), now=self._clock(), seconds=self._seconds
             )
         except LeaseHeld:
@@ -65,7 +65,7 @@ class Leader:
         self._ends = began + self._seconds
         return True
 
-    def _renewed(self) -> kernel_leases.HeldLease | None:
+    def _renew(self) -> kernel_leases.HeldLease | None:
         """Renew the lease of the current term; None: there is no current term."""
         if self._held is None or self.seconds_left <= 0:
             return None

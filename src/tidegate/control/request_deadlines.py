@@ -87,9 +87,6 @@ class RequestDeadlines:
 
     def _remind(self, row: rows.ChannelRequest) -> bool:
         command = deadlines.RemindReview(
-            request_id=row.request_id,
-            channel=row.channel,
-            by=ACTOR.actor,
-            term=self._leader.token,
+            request_id=row.request_id, channel=row.channel, by=ACTOR.actor, term=self._leader.token
         )
         return self._control.execute(deadlines.remind_review, command, meta=ACTOR).position > 0

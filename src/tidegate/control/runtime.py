@@ -277,12 +277,12 @@ class Control:
         for _ in range(REFOLDS_MAX - 1):
             builder = self._builder(decision)
             try:
-                return self._folded(builder, decision, once)
+                return self._fold_once(builder, decision, once)
             except _Moved as moved:
                 if moved.row is None or moved.row in decision.read or builder.intends(moved.row):
                     raise
                 self._back_off(1)
-        return self._folded(self._builder(decision), decision, once)
+        return self._fold_once(self._builder(decision), decision, once)
 
     def _builder(self, decision: _Decision) -> commit_builder.CommitBuilder:
         builder = commit_builder.CommitBuilder(self.folds, self.store.get, dict(decision.read))
@@ -291,7 +291,7 @@ class Control:
             builder.row(key)
         return builder
 
-    def _folded(
+    def _fold_once(
         self,
         builder: commit_builder.CommitBuilder,
         decision: _Decision,

@@ -24,9 +24,7 @@ ENDED = components.Chip("ban", "gone", "Ended")  # with its parent, or by a chan
 
 
 def list_users(
-    request: routing.Request[Any, Any, Any],
-    reads: Reads,
-    accounts: operation_accounts.Accounts,
+    request: routing.Request[Any, Any, Any], reads: Reads, accounts: operation_accounts.Accounts
 ) -> tuple[settings_screens.UserLine, ...]:
     rows = [item.row for item in reads.range(access_rows.USERS, limit=USERS_MAX)]
     administers = request.principal.may(access_roles.Verb.ADMINISTER)
@@ -49,9 +47,7 @@ def list_users(
 
 
 def _user_verbs(
-    request: routing.Request[Any, Any, Any],
-    row: access_rows.User,
-    number: int,
+    request: routing.Request[Any, Any, Any], row: access_rows.User, number: int
 ) -> tuple[components.VerbButton, ...]:
     own = "You cannot change your own access." if row.user_id == request.principal.id else ""
     gone = "The user is erased." if row.erased else ""

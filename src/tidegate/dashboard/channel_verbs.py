@@ -188,10 +188,7 @@ def _why_not(caller: callers.Caller, step: steps.Step, name: str) -> str:
 
 
 def _promote(
-    reads: Reads,
-    row: channel_rows.Channel,
-    pin: Found[release_rows.Actual] | None,
-    why: str,
+    reads: Reads, row: channel_rows.Channel, pin: Found[release_rows.Actual] | None, why: str
 ) -> components.VerbButton:
     offered = list_publishable(reads, row.package)
     why = why or ("" if row.held_at is None else "The channel is held.")

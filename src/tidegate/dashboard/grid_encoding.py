@@ -27,6 +27,7 @@ from tidegate.web import inputs, routing
 
 UNORDERED = GRID_CODES["unordered"]
 LEFT = GRID_CODES["left"]
+SOAKING = GRID_CODES[states.HostState.SOAKING]
 TYPES = frozenset({"HostJoined", "HostStateChanged", "HostSkipped", "OperatorClearance"})
 
 RolloutId = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -140,14 +141,9 @@ def _changes(fact: Struct, places: GridPlaces) -> Iterator[GridChange]:
         index = places(host_id, wave)
         if index is None:
             continue
-        soaks = byte == GRID_CODES[states.HostState.SOAKING] and isinstance(
-            fact, host_facts.HostStateChanged
-        )
-        due = (
-            fact.at + places.soak(wave)
-            if soaks and isinstance(fact, host_facts.HostStateChanged)
-            else None
-        )
+        due = None
+        if isinstance(fact, host_facts.HostStateChanged) and byte == SOAKING:
+            due = fact.at + places.soak(wave)
         yield GridChange(index, byte, due)
 
 

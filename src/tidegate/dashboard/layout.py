@@ -108,13 +108,6 @@ class ListQuery(PageQuery, frozen=True, kw_only=True):
     next: Annotated[str, Meta(max_length=2_048)] = ""
 
 
-class ReasonForm(inputs.Input, frozen=True, kw_only=True):
-    """A form that asks for a reason."""
-
-    reason: OptionalReason = ""
-    version: Annotated[int, Meta(ge=0, le=2**53 - 1)] | None = None
-
-
 OPTIONAL_REASON: Final = components.Field(
     name="reason", label="Reason", kind="long", placeholder="Why, for the log (optional)"
 )

@@ -72,7 +72,6 @@ PAUSED: Final = Chip("pause", "warn", "Paused", "no order is sent until it is re
 DEGRADED: Final = Chip("warning", "warn", "Degraded", "a host regressed or failed after the end")
 HELD: Final = Chip("lock", "warn", "Held")
 FROZEN: Final = Chip("snow", "calm", "Frozen")
-QUARANTINED: Final = Chip("ban", "bad", "Quarantined")
 SILENT: Final = Chip("silent", "warn", "Silent")
 
 LIFECYCLES: Final[Mapping[str, Chip]] = MappingProxyType(

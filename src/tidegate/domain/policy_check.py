@@ -127,10 +127,9 @@ def _window_warnings(made: Plan, site: PolicySite) -> Iterator[channel_policy.Po
 
 def _notes(read: policy_document.PolicyRead) -> Iterator[channel_policy.PolicyFinding]:
     messages = {
-        policy_document.COMPLETED[0]: "waves is left out: one host, then 10 %, then the rest.",
-        policy_document.COMPLETED[
-            1
-        ]: "offline_grace_seconds is left out: a silent host is skipped after 15 min.",
+        "waves": "waves is left out: one host, then 10 %, then the rest.",
+        "offline_grace_seconds": "offline_grace_seconds is left out: a silent host is skipped "
+        "after 15 min.",
     }
     for name in read.completed:
         yield channel_policy.PolicyFinding(name, messages[name])
@@ -152,7 +151,7 @@ def _notes(read: policy_document.PolicyRead) -> Iterator[channel_policy.PolicyFi
             "auto_rollback is on: if hosts fail, the channel goes back by itself, once for a "
             "release.",
         )
-    if not read.policy.waves and policy_document.COMPLETED[0] not in read.completed:
+    if not read.policy.waves and "waves" not in read.completed:
         yield channel_policy.PolicyFinding(
             "waves", "waves is empty: every host gets a release at once."
         )

@@ -47,11 +47,11 @@ class Writers(StrEnum):
 class Nature(StrEnum):
     """What a table is to an operator: whether it can be rebuilt if it is lost, and how."""
 
-    CANONICAL = "canonical"
-    DERIVED = "derived"
-    CACHE = "reducer cache"
-    QUEUE = "outbound queue"
-    LOOKUP = "security look-up"
+    CANONICAL = "canonical"  # the event log alone: never lost, never changed, copied to the archive
+    DERIVED = "derived"  # rebuilt from the log, row by row (`views rebuild`)
+    CACHE = "reducer cache"  # rebuilt from the log by a start that finds it empty
+    QUEUE = "outbound queue"  # work in flight: refilled from the caches
+    LOOKUP = "security look-up"  # rows are deleted when nothing needs them any more
     KEPT = "kept"
 
 

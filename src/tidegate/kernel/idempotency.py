@@ -11,9 +11,9 @@ from tidegate.kernel import codec, model
 from tidegate.kernel.store import Store
 
 
-def digest(actor: str, route: str, asked: Struct) -> bytes:
+def digest(actor: str, name: str, asked: Struct) -> bytes:
     """The digest of a request: who asked for what. The answer is not part of it."""
-    parts = (actor.encode(), route.encode(), codec.encode(asked))
+    parts = (actor.encode(), name.encode(), codec.encode(asked))
     return sha256(b"".join(len(part).to_bytes(8) + part for part in parts)).digest()
 
 

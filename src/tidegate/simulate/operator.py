@@ -103,8 +103,7 @@ class SimulatedOperator:
     def _enroll(self, host_id: str, labels: dict[str, str], number: int) -> None:
         key = f"{number:064x}"
         self._tell(
-            enroll_host,
-            EnrollHost(host_id=host_id, public_key=key, labels=labels, operator=NAME),
+            enroll_host, EnrollHost(host_id=host_id, public_key=key, labels=labels, operator=NAME)
         )
         self._world.join(host_id)
 
@@ -114,11 +113,7 @@ class SimulatedOperator:
     def _create(self, lane: ScenarioChannel) -> None:
         self._do(
             lambda: self._plane.channels.create(
-                OPERATOR,
-                lane.channel,
-                package=PACKAGE,
-                selector=lane.selector,
-                policy=lane.policy,
+                OPERATOR, lane.channel, package=PACKAGE, selector=lane.selector, policy=lane.policy
             )
         )
 

@@ -35,10 +35,7 @@ class ConnectionLimits:
     """
 
     def __init__(
-        self,
-        per_address: int,
-        at_most: int,
-        proxies: tuple[IPv4Network | IPv6Network, ...] = (),
+        self, per_address: int, at_most: int, proxies: tuple[IPv4Network | IPv6Network, ...] = ()
     ) -> None:
         self._per_address = per_address
         self._at_most = at_most
@@ -66,8 +63,7 @@ class ConnectionLimits:
                 )
         if len(self._open) >= self._at_most and not self._make_room():
             return TooManyConnections(
-                f"All {self._at_most} connections of this server are in use.",
-                allowed=self._at_most,
+                f"All {self._at_most} connections of this server are in use.", allowed=self._at_most
             )
         if address:
             self._by_address[address] = self._by_address.get(address, 0) + 1

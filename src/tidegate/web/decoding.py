@@ -25,12 +25,12 @@ QUERY_BYTES_MAX = 16 * 1024
 PATH_BYTES_MAX = 16 * 1024
 KEY_CHARS_MAX = 64
 ACCEPTS_MAX = 256  # headers whose parsed meaning is cached
-CSRF_FIELD = "csrf_token"
-# These form fields replace the headers Idempotency-Key and If-Match.
 BREAK_GLASS_CHARS_MAX = 1_024
+CSRF_FIELD = "csrf_token"
+# These form fields replace the headers Idempotency-Key, If-Match and Tidegate-Break-Glass.
 KEY_FIELD = "idempotency_key"
 VERSION_FIELD = "expected_version"
-BREAK_GLASS_FIELD = "break_glass"  # replaces the header Tidegate-Break-Glass
+BREAK_GLASS_FIELD = "break_glass"
 
 _NEITHER_COMMA_NOR_BRACKET = bytes(set(range(256)) - set(b",[]{}"))
 _INTEGER = re.compile(r"-?(0|[1-9][0-9]{0,18})")

@@ -20,7 +20,7 @@ import msgspec
 
 from tests.contract.address import Address
 from tidegate.clock import Clock, ManualClock, system_clock
-from tidegate.control.publication.entries import PublicationPolicy
+from tidegate.control.publication.entries import PublicationPolicy, Render
 from tidegate.control.publication.publisher import Publisher
 from tidegate.control.runtime import Control
 from tidegate.control.storage.blobs.files import FileBlobs
@@ -28,7 +28,7 @@ from tidegate.domain.publication import declarations as publication
 from tidegate.domain.publication.rows import Pointer, lock_key, meta_key, pk_of
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.engines.memory import MemoryStore
-from tidegate.errors import TidegateError
+from tidegate.errors import TidegateError, Unavailable
 from tidegate.kernel import codec
 from tidegate.kernel.folds import Folds
 from tidegate.kernel.leases import LEASES, HeldLease, Lease
@@ -257,3 +257,12 @@ def die_at(address: Address, home: Path, now: datetime, steps: int, body: bytes)
     """Run the whole life of a child process that publishes."""
     with closing(address.open(SCHEMA)) as store:
         publish_mortally(store, home, now, steps, lambda: os._exit(KILLED), body=body)
+
+
+def render(body: bytes) -> Render:
+    """A renderer of this body."""
+    return lambda: body
+
+
+def fail() -> bytes:
+    raise Unavailable("the renderer has no paper")

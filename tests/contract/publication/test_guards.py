@@ -26,11 +26,7 @@ from tidegate.domain.publication.slices import (
     PublishGuard,
     publish_generation,
 )
-from tidegate.errors import (
-    ImmutableRecord,
-    LeaseLost,
-    StaleVersion,
-)
+from tidegate.errors import ImmutableRecord, LeaseLost, StaleVersion
 from tidegate.kernel import codec
 from tidegate.kernel.leases import Leases
 from tidegate.kernel.records.records import Records

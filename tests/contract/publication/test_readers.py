@@ -46,12 +46,7 @@ from tidegate.domain.publication.rows import (
     request_key,
 )
 from tidegate.engines.group_commit import GroupCommit
-from tidegate.errors import (
-    IdempotencyMismatch,
-    LeaseHeld,
-    LeaseLost,
-    NotFound,
-)
+from tidegate.errors import IdempotencyMismatch, LeaseHeld, LeaseLost, NotFound
 from tidegate.kernel import codec
 from tidegate.kernel.model import ALL
 from tidegate.kernel.store import Store

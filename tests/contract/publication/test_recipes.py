@@ -24,19 +24,10 @@ from tidegate.control.publication.generations import GenerationStore
 from tidegate.control.runtime import Control
 from tidegate.control.storage.blobs import digest_of
 from tidegate.domain.publication.refusals import GenerationExists, RecipeMixed, StaleGeneration
-from tidegate.domain.publication.rows import (
-    Generation,
-    Pointer,
-    etag_of,
-    version_key,
-)
+from tidegate.domain.publication.rows import Generation, Pointer, etag_of, version_key
 from tidegate.domain.publication.slices import PublishGeneration, PublishGuard, publish_generation
 from tidegate.engines.group_commit import GroupCommit
-from tidegate.errors import (
-    LeaseHeld,
-    LeaseLost,
-    NotFound,
-)
+from tidegate.errors import LeaseHeld, LeaseLost, NotFound
 from tidegate.kernel import codec
 from tidegate.kernel.leases import Leases
 from tidegate.kernel.model import ALL, Delete, Put

@@ -19,12 +19,7 @@ from tests.contract.rows.registry import (
 )
 from tidegate.clock import ManualClock
 from tidegate.engines.memory import MemoryStore
-from tidegate.errors import (
-    ImmutableRecord,
-    InvalidDefinition,
-    InvalidInput,
-    NotFound,
-)
+from tidegate.errors import ImmutableRecord, InvalidDefinition, InvalidInput, NotFound
 from tidegate.kernel import codec
 from tidegate.kernel.records.records import RawRecords, RecordRepaired
 from tidegate.kernel.store import Schema, Store

@@ -154,41 +154,34 @@ async def dispatch(
 ) -> routing.Response:
     """Get the host's order; without one: 204, at once or after the wait."""
     host_id = host_of(request)
-    deliveries = deliveries
-    tail = tail
-    wakes = order_waiters
     if not request.query.wait:
-        if handlers.is_idle(wakes, host_id, reads):
+        if handlers.is_idle(order_waiters, host_id, reads):
             return handlers.NO_ORDER
-        handed = await _handed(request, reads, deliveries, commit_waiters, host_id)
+        handed = await _lease_order(reads, deliveries, commit_waiters, host_id)
         return routing.Response(None if handed is None else handlers.order_of(handed))
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.query.wait
     while True:
-        # Before the read, so that an order that arrives meanwhile wakes the poll.
-        woken = wakes.expect(host_id)
+        # Before the read, so that an order that arrives meanwhile order_waiters the poll.
+        woken = order_waiters.expect(host_id)
         try:
             look = await _read(reads, partial(deliveries.next_look, host_id))
             if look == 0:
-                wakes.expect_release(woken)  # before the read, for the same reason
-                order = await _handed(request, reads, deliveries, commit_waiters, host_id)
+                order_waiters.expect_release(woken)  # before the read, for the same reason
+                order = await _lease_order(reads, deliveries, commit_waiters, host_id)
                 if order is not None:
                     return routing.Response(handlers.order_of(order))
                 look = None
             left = deadline - loop.time()
-            if left <= 0 or tail.stopped or wakes.is_full:
+            if left <= 0 or tail.stopped or order_waiters.is_full:
                 return routing.Response(None)
             await asyncio.wait((woken,), timeout=left if look is None else min(left, look))
         finally:
-            wakes.forget(host_id, woken)
+            order_waiters.forget(host_id, woken)
 
 
-async def _handed(
-    request: routing.Request[inputs.Nothing, DispatchQuery, inputs.Nothing],
-    reads: Reads,
-    deliveries: order_queue.OrderQueue,
-    commit_waiters: CommitWaiters,
-    host_id: str,
+async def _lease_order(
+    reads: Reads, deliveries: order_queue.OrderQueue, commit_waiters: CommitWaiters, host_id: str
 ) -> host_rows.QueuedDispatch | None:
     """Lease the order of the host. If it is found at once, no thread waits for the commit."""
     offer = deliveries.hand_out(host_id) if reads.is_local else None

@@ -151,7 +151,6 @@ async def _read_after(
     request: Asked, log: LogReader, tail: Tail, after: Position
 ) -> Sequence[TailEntry]:
     """The next events after a position, from the ring, or from the store if it is older."""
-    tail = tail
     entries = tail.since(after)
     if entries is not None:
         return entries[: web_inputs.LIMIT_MAX]
@@ -168,7 +167,6 @@ async def _wait(
     request: Asked, log: LogReader, tail: Tail, after: Position, fits: Fits
 ) -> tuple[list[TailEntry], Position]:
     """Wait for matching events, as long as the client asks."""
-    tail = tail
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.query.wait
     while (left := deadline - loop.time()) > 0:
@@ -184,7 +182,6 @@ async def _stream(
     request: Asked, log: LogReader, accounts: Accounts, tail: Tail, after: Position, fits: Fits
 ) -> AsyncIterator[bytes]:
     """Yield all events after a position, then new ones, until client or server ends the stream."""
-    tail = tail
     watch = authentication.CredentialWatch(accounts, request.principal)
     with tail.subscribed():
         yield b"retry: %d\n: open\n\n" % RETRY_MILLISECONDS

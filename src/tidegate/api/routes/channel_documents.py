@@ -172,10 +172,7 @@ class ChannelDocuments:
         return tuple(self.people.name_in(sentence) for sentence, _ in found_overrides)
 
     def show_written(
-        self,
-        channel: str,
-        position: Position,
-        warnings: tuple[str, ...] = (),
+        self, channel: str, position: Position, warnings: tuple[str, ...] = ()
     ) -> routing.Response:
         """The channel right after a command. A repeated request gets the first response again."""
         found = demand(self.reads, channel)

@@ -233,9 +233,7 @@ def protect(
     """Require a second person to move the channel forward, loosen it, or bypass a gate."""
     channel, body = request.path.channel, request.body
     protection = facts.ChannelProtection(
-        approvals=body.approvals,
-        request_seconds=body.request_seconds,
-        break_glass=body.break_glass,
+        approvals=body.approvals, request_seconds=body.request_seconds, break_glass=body.break_glass
     )
     position = channels.protect(request.caller, channel, protection, body.reason)
     return documents.show_written(channel, position)

@@ -151,12 +151,7 @@ def _decided(outcome: RequestOutcome) -> routing.Response:
 
 
 _OPEN = (refusals.RequestNotFound, refusals.RequestOver)
-_CURRENT = (
-    *_OPEN,
-    refusals.RequestOutdated,
-    refusals.RequestImpossible,
-    refusals.RequestExpiredAt,
-)
+_CURRENT = (*_OPEN, refusals.RequestOutdated, refusals.RequestImpossible, refusals.RequestExpiredAt)
 _PATH = "/v1/requests/{request_id}"
 # The operation checks the permission on the request's channel.
 ROUTES = (

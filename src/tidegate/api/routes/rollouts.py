@@ -42,9 +42,7 @@ from tidegate.kernel.model import ANY, Clause, Position, Query
 from tidegate.web import as_of, inputs as web_inputs, paging, routing, shapes
 
 PAGES_MAX = 20  # read for one response when a filter matches few rollouts of each
-TALLIES_MAX = 50  # read at once
 
-Reason = Annotated[str, Meta(min_length=1, max_length=1_024)]
 HostId = Annotated[str, Meta(min_length=1, max_length=128)]
 
 

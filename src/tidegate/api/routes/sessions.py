@@ -121,11 +121,7 @@ ROUTES = (
         routing.PUBLIC,
         shapes.Written,
         status=201,
-        errors=(
-            refusals.AlreadySetUp,
-            operation_accounts.WrongSetupCode,
-            passwords.WeakPassword,
-        ),
+        errors=(refusals.AlreadySetUp, operation_accounts.WrongSetupCode, passwords.WeakPassword),
         body_bytes_max=routing.SIGN_IN_BYTES_MAX,
     ),
     routing.Route(

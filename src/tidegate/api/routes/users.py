@@ -23,7 +23,6 @@ PersonName = Annotated[str, Meta(min_length=1, max_length=128)]
 # The operations check passwords and scopes, for the API and for the pages.
 Password = Annotated[str, Meta(max_length=passwords.PASSWORD_CHARS_MAX)]
 Scope = Annotated[str, Meta(max_length=access_roles.SCOPE_CHARS_MAX)]
-Plain = routing.Request[inputs.Nothing, inputs.Nothing, inputs.Nothing]
 
 
 class RoleOn(inputs.Input, frozen=True, kw_only=True):

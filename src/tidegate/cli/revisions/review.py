@@ -30,7 +30,7 @@ def propose(
     """
     answer = documents.take_step(context, name, "propose", {"reason": reason or ""}, version)
     if not wait.is_asked or context.is_for_people:
-        next_step = f"next, an approver: tidegate rev approve {names.full_name(name)}"
+        next_step = f"next, an approver runs: tidegate rev approve {names.full_name(name)}"
         context.done(answer, f"{names.full_name(name)} is proposed; {next_step}")
     if wait.is_asked:
         _wait_for_decision(context, names.full_name(name), wait)

@@ -87,11 +87,11 @@ class AgentReports:
                 found[number] = Report(rollout_id, event.event.seq, taken)
         return [item for item in found if isinstance(item, Report)]
 
-    def take_one(self, host_id: str, body: bytes, meta: model.Meta, told: Told) -> bool:
+    def take_one(self, host_id: str, body: bytes, meta: model.Meta, when_done: WhenDone) -> bool:
         """Queue the only report of a request, read directly from the bytes of the body.
 
-        ``told`` is called in the lane's thread with the outcome. False: the report has an unusual
-        form or cannot be queued; ``take_all`` returns the reason.
+        ``when_done`` is called in the lane's thread with the outcome. False: the report has an
+        unusual form or cannot be queued; ``take_all`` returns the reason.
         """
         event = plain_event(body)
         if event is None or event.host_id != host_id:
@@ -101,7 +101,7 @@ class AgentReports:
             report_json.check_event(event)
             check_rollout_id(rollout_id)
             command = report_slices.ReportEvent(rollout_id=rollout_id, host_id=host_id, event=event)
-            report = SingleReport(rollout_id, event.seq, told)
+            report = SingleReport(rollout_id, event.seq, when_done)
             self._lanes.record(
                 rollout_id, report_slices.report_event, command, meta=meta, future=report
             )
@@ -137,20 +137,20 @@ def _read(host_id: str, content: Mapping[str, Any]) -> Report | report_slices.Re
 
 
 class SingleReport(futures.LightFuture[CommandOutcome]):
-    """A report that calls ``told`` when it is resolved."""
+    """A report that calls ``when_done`` when it is resolved."""
 
-    def __init__(self, rollout_id: str, seq: int, told: Told) -> None:
+    def __init__(self, rollout_id: str, seq: int, when_done: WhenDone) -> None:
         super().__init__()
         self.rollout_id = rollout_id
         self.seq = seq
-        self._told = told
+        self._when_done = when_done
 
     def resolve(self, answer: CommandOutcome | BaseException) -> None:
         super().resolve(answer)
-        self._told(self)
+        self._when_done(self)
 
 
-Told = Callable[[SingleReport], None]
+WhenDone = Callable[[SingleReport], None]
 
 
 class _Single(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

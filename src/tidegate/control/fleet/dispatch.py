@@ -197,10 +197,7 @@ class Dispatcher:
             (
                 skip_slices.skip_host,
                 skip_slices.SkipHost(
-                    rollout_id=rollout_id,
-                    host_id=skip.host_id,
-                    wave=skip.wave,
-                    reason=skip.reason,
+                    rollout_id=rollout_id, host_id=skip.host_id, wave=skip.wave, reason=skip.reason
                 ),
             )
             for skip in skips

@@ -24,7 +24,7 @@ from tidegate.control.fleet.dispatch import has_stopped
 from tidegate.control.runtime import Submit
 from tidegate.domain.channels import rows as channel_rows, stops as channel_stops
 from tidegate.domain.fleet.rows import Host, host_key
-from tidegate.domain.hosts import rows as host_rows, states as host_states
+from tidegate.domain.hosts import orders as host_orders, rows as host_rows, states as host_states
 from tidegate.domain.rollouts import (
     names,
     preconditions,
@@ -67,12 +67,7 @@ class OrderQueue:
     """Gives orders to agents, each under a lease."""
 
     def __init__(
-        self,
-        store: Store,
-        submit: Submit,
-        clock: Clock,
-        *,
-        lease_seconds: int = LEASE_SECONDS,
+        self, store: Store, submit: Submit, clock: Clock, *, lease_seconds: int = LEASE_SECONDS
     ) -> None:
         self._store = store
         self._submit = submit
@@ -117,7 +112,7 @@ class OrderQueue:
             return NOTHING
         leased = self._leased(row)
         return LeasedOrder(
-            leased, self._sent(model.Put(stored.key, codec.encode(leased), stored.version))
+            leased, self._submit_write(model.Put(stored.key, codec.encode(leased), stored.version))
         )
 
     def next_look(self, host_id: str) -> float | None:
@@ -155,9 +150,8 @@ class OrderQueue:
             if record is None or tally is None or not _counts(record, tally, order.attempt):
                 continue
             if self._store.get(key)[0] is None:
-                count += self._write(
-                    model.Put(key, codec.encode(to_queued_dispatch(record)), model.ABSENT)
-                )
+                queued = host_orders.to_queued_dispatch(record, record.dispatched_at)
+                count += self._write(model.Put(key, codec.encode(queued), model.ABSENT))
         return count
 
     def _deliver(
@@ -251,28 +245,13 @@ class OrderQueue:
     def _write(self, write: model.Write) -> bool:
         """Whether the write was committed; if not, another process did the same."""
         try:
-            self._sent(write).result()
+            self._submit_write(write).result()
         except VersionConflict:
             return False
         return True
 
-    def _sent(self, write: model.Write) -> Future[model.Receipt]:
+    def _submit_write(self, write: model.Write) -> Future[model.Receipt]:
         return self._submit(model.Commit(self._clock(), ACTOR, writes=(write,)))
-
-
-def to_queued_dispatch(record: host_rows.HostRecord) -> host_rows.QueuedDispatch:
-    """Make the queue row of a record's order, before any delivery."""
-    return host_rows.QueuedDispatch(
-        host_id=record.host_id,
-        rollout_id=record.rollout_id,
-        attempt=record.attempt,
-        channel=record.channel,
-        target_closure=record.target_closure,
-        wave=record.wave,
-        policy=record.policy,
-        enqueued_at=record.dispatched_at,
-        last_event_seq=record.last_event_seq,
-    )
 
 
 def _counts(record: host_rows.HostRecord, tally: rollout_rows.RolloutTally, attempt: int) -> bool:

@@ -22,10 +22,7 @@ from tidegate.domain.channels.ladder import choose_rung
 from tidegate.domain.gates import automation, inputs
 from tidegate.domain.gates.edges import WaitingRelease, judge_edge
 from tidegate.domain.releases import catalog, rows as release_rows
-from tidegate.domain.requests import (
-    rows as request_rows,
-    states as request_states,
-)
+from tidegate.domain.requests import rows as request_rows, states as request_states
 from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
 from tidegate.errors import Conflict, Forbidden, Invalid, LeaseLost, NotFound, Refused, TooLarge
 from tidegate.kernel import codec, slices as kernel_slices
@@ -59,7 +56,7 @@ class AutomationOperations:
         """Return what the channel will do in the worker's next round, or why nothing."""
         found = []
         if channel.policy.auto_promote:
-            judged = self._judge_promotion(channel).told
+            judged = self._judge_promotion(channel).shown
             found.append(self._planned(channel, judged, "Auto-promotion"))
         if channel.policy.auto_rollback:
             judged = self._judge_rollback(channel)[0]
@@ -133,7 +130,7 @@ class AutomationOperations:
             tuple(self._candidates(channel, pinned)),
         )
         refusal = self._why_not(channel, steps.PROMOTE, "Auto-promotion")
-        return judged if not refusal else automation.AutoPromotion(_silenced(judged.told, refusal))
+        return judged if not refusal else automation.AutoPromotion(_silenced(judged.shown, refusal))
 
     def _candidates(
         self, channel: channel_rows.Channel, pinned: str | None

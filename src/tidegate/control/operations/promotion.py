@@ -150,11 +150,7 @@ class PromotionOperations:
 
         def run(by: callers.Caller) -> CommandOutcome:
             return self._promotions.promote(
-                asked,
-                meta=by.meta,
-                key=by.commit_key,
-                alongside=by.alongside,
-                dry_run=by.dry_run,
+                asked, meta=by.meta, key=by.commit_key, alongside=by.alongside, dry_run=by.dry_run
             )
 
         result = self._guard.run(
@@ -224,11 +220,7 @@ class PromotionOperations:
 
         def run(by: callers.Caller) -> CommandOutcome:
             return self._promotions.promote(
-                asked,
-                meta=by.meta,
-                key=by.commit_key,
-                alongside=by.alongside,
-                dry_run=by.dry_run,
+                asked, meta=by.meta, key=by.commit_key, alongside=by.alongside, dry_run=by.dry_run
             )
 
         return self._guard.run(

@@ -29,11 +29,7 @@ from tidegate.domain.access import (
     steps,
 )
 from tidegate.domain.access.scopes import channel_scope
-from tidegate.domain.channels import (
-    facts,
-    refusals as channel_refusals,
-    rows as channel_rows,
-)
+from tidegate.domain.channels import facts, refusals as channel_refusals, rows as channel_rows
 from tidegate.domain.requests import (
     break_glass,
     protection as request_protection,

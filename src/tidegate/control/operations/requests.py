@@ -171,11 +171,7 @@ class RequestOperations:
     """
 
     def __init__(
-        self,
-        execute: Execute,
-        reads: Reads,
-        guard: ProtectionGuard,
-        operations: GuardedOperations,
+        self, execute: Execute, reads: Reads, guard: ProtectionGuard, operations: GuardedOperations
     ) -> None:
         self._execute = execute
         self._reads = reads

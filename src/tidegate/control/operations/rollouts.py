@@ -75,38 +75,20 @@ class RolloutOperations:
 
     def pause(self, caller: callers.Caller, rollout_id: str, reason: str) -> model.Position:
         """Send no orders and start no wave until the rollout is resumed."""
-        command = rollout_slices.PauseRollout(
-            rollout_id=rollout_id,
-            operator=caller.id,
-            reason=reason,
-            expected_version=caller.expected_version,
-        )
-        return self._run(
-            steps.PAUSE_ROLLOUT, caller, rollout_id, rollout_slices.pause_rollout, command
+        return self._send(
+            steps.PAUSE_ROLLOUT, rollout_slices.pause_rollout, caller, rollout_id, reason
         )
 
     def resume(self, caller: callers.Caller, rollout_id: str, reason: str) -> model.Position:
         """Continue a paused rollout. A halted one needs ``clear``."""
-        command = rollout_slices.ResumeRollout(
-            rollout_id=rollout_id,
-            operator=caller.id,
-            reason=reason,
-            expected_version=caller.expected_version,
-        )
-        return self._run(
-            steps.RESUME_ROLLOUT, caller, rollout_id, rollout_slices.resume_rollout, command
+        return self._send(
+            steps.RESUME_ROLLOUT, rollout_slices.resume_rollout, caller, rollout_id, reason
         )
 
     def abort(self, caller: callers.Caller, rollout_id: str, reason: str) -> model.Position:
         """End a rollout; no more orders are sent."""
-        command = rollout_slices.AbortRollout(
-            rollout_id=rollout_id,
-            operator=caller.id,
-            reason=reason,
-            expected_version=caller.expected_version,
-        )
-        return self._run(
-            steps.ABORT_ROLLOUT, caller, rollout_id, rollout_slices.abort_rollout, command
+        return self._send(
+            steps.ABORT_ROLLOUT, rollout_slices.abort_rollout, caller, rollout_id, reason
         )
 
     def clear(
@@ -161,8 +143,7 @@ class RolloutOperations:
             expected_version=caller.expected_version,
         )
         outcome = self._lanes.run(
-            rollout_id,
-            lambda: self._execute(skip_slices.skip_host_by_hand, command, caller),
+            rollout_id, lambda: self._execute(skip_slices.skip_host_by_hand, command, caller)
         )
         if outcome.position:
             return VerbResult(outcome.position)
@@ -178,16 +159,14 @@ class RolloutOperations:
         until: datetime | None = None,
     ) -> model.Position:
         """Let the rollout pass a gate, until a time or until it ends."""
-        command = rollout_slices.OverrideGate(
-            rollout_id=rollout_id,
+        return self._send(
+            steps.OVERRIDE_GATE,
+            rollout_slices.override_gate,
+            caller,
+            rollout_id,
+            reason,
             gate=gate,
-            operator=caller.id,
-            reason=reason,
             until=until,
-            expected_version=caller.expected_version,
-        )
-        return self._run(
-            steps.OVERRIDE_GATE, caller, rollout_id, rollout_slices.override_gate, command
         )
 
     def continue_wave(
@@ -198,14 +177,8 @@ class RolloutOperations:
         Raises:
             NothingToContinue.
         """
-        command = wave_slices.ContinueRollout(
-            rollout_id=rollout_id,
-            operator=caller.id,
-            reason=reason,
-            expected_version=caller.expected_version,
-        )
-        return self._run(
-            steps.CONTINUE_ROLLOUT, caller, rollout_id, wave_slices.continue_rollout, command
+        return self._send(
+            steps.CONTINUE_ROLLOUT, wave_slices.continue_rollout, caller, rollout_id, reason
         )
 
     def skip_wave(
@@ -217,24 +190,13 @@ class RolloutOperations:
         Raises:
             WaveNotFound, WavePassed.
         """
-        command = wave_slices.SkipWave(
-            rollout_id=rollout_id,
-            wave=wave,
-            operator=caller.id,
-            reason=reason,
-            expected_version=caller.expected_version,
+        return self._send(
+            steps.SKIP_WAVE, wave_slices.skip_wave, caller, rollout_id, reason, wave=wave
         )
-        return self._run(steps.SKIP_WAVE, caller, rollout_id, wave_slices.skip_wave, command)
 
     def promote_all(self, caller: callers.Caller, rollout_id: str, reason: str) -> model.Position:
         """Start all waves now. Gates, budgets and soaks still apply."""
-        command = wave_slices.PromoteAll(
-            rollout_id=rollout_id,
-            operator=caller.id,
-            reason=reason,
-            expected_version=caller.expected_version,
-        )
-        return self._run(steps.PROMOTE_ALL, caller, rollout_id, wave_slices.promote_all, command)
+        return self._send(steps.PROMOTE_ALL, wave_slices.promote_all, caller, rollout_id, reason)
 
     def run_again(
         self, caller: callers.Caller, kind: str, arguments: dict[str, Any]
@@ -242,7 +204,7 @@ class RolloutOperations:
         """Execute what a request of this kind asked for."""
         step, item = _OF_KIND[kind]
         command = decoders.convert(arguments, item.command)
-        return self._run(step, caller, arguments["rollout_id"], item, command)
+        return self._run(step, item, caller, arguments["rollout_id"], command)
 
     def _clear(
         self,
@@ -254,23 +216,43 @@ class RolloutOperations:
         host_ids: tuple[str, ...],
     ) -> model.Position:
         target = self._demand(rollout_id).row.target_closure
-        command = clearance.ClearRollout(
-            rollout_id=rollout_id,
-            operator=caller.id,
-            reason=reason,
+        return self._send(
+            step,
+            clearance.clear_rollout,
+            caller,
+            rollout_id,
+            reason,
             mode=mode,
             closure_hash=target if mode is states.Clearance.RESUME else "",
             host_ids=host_ids,
-            expected_version=caller.expected_version,
         )
-        return self._run(step, caller, rollout_id, clearance.clear_rollout, command)
+
+    def _send(
+        self,
+        step: steps.Step,
+        item: kernel_slices.Slice,
+        caller: callers.Caller,
+        rollout_id: str,
+        reason: str,
+        **members: Any,
+    ) -> model.Position:
+        """Run a command by the caller, on the version that the caller saw."""
+        make_command: Any = item.command
+        command = make_command(
+            rollout_id=rollout_id,
+            operator=caller.id,
+            reason=reason,
+            expected_version=caller.expected_version,
+            **members,
+        )
+        return self._run(step, item, caller, rollout_id, command)
 
     def _run(
         self,
         step: steps.Step,
+        item: kernel_slices.Slice,
         caller: callers.Caller,
         rollout_id: str,
-        item: kernel_slices.Slice,
         command: msgspec.Struct,
     ) -> model.Position:
         channel = names.channel_of(rollout_id)

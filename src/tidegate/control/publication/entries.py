@@ -63,7 +63,8 @@ class PublicationPolicy:
     def __post_init__(self) -> None:
         if self.poll_seconds < POLL_SECONDS_MIN or not 0 <= self.wait_seconds <= WAIT_SECONDS_MAX:
             raise InvalidInput(
-                f"one waits 0 … {WAIT_SECONDS_MAX} s and looks every {POLL_SECONDS_MIN} s at most"
+                f"wait_seconds is 0 … {WAIT_SECONDS_MAX} and poll_seconds at least "
+                f"{POLL_SECONDS_MIN}, found {self.wait_seconds} and {self.poll_seconds}"
             )
 
     @property

@@ -166,12 +166,12 @@ class Publisher:
         try:
             meta = self._meta(cache_key)
         except errors.Unavailable as failure:
-            return self._remembered(cache_key, policy, failure)
-        served = self._served(cache_key, self._entry(meta), render, policy, asked)
+            return self._serve_known(cache_key, policy, failure)
+        served = self._find_or_render(cache_key, self._entry(meta), render, policy, asked)
         self._known.keep(cache_key, served.entry)
         return served
 
-    def _remembered(
+    def _serve_known(
         self, cache_key: str, policy: entries.PublicationPolicy, failure: errors.Unavailable
     ) -> entries.Served:
         """Return the cached body while the store does not respond."""
@@ -180,7 +180,7 @@ class Publisher:
             raise failure
         return entries.Served(entries.ServedState.STALE_METADATA_ERROR, entry, failure=failure)
 
-    def _served(
+    def _find_or_render(
         self,
         cache_key: str,
         before: entries.PublicationEntry | None,
@@ -188,9 +188,14 @@ class Publisher:
         policy: entries.PublicationPolicy,
         asked: entries.RegenerationKey | None,
     ) -> entries.Served:
+        """Return a fresh body; else regenerate it, wait for another process, or serve a stale one.
+
+        Raises:
+            LeaseHeld: another process regenerates it, and no stale body may be served.
+        """
         if before is not None and publication_rows.is_fresh(before.pointer, self._clock()):
             return entries.Served(entries.ServedState.HIT, before)
-        if asked is not None and (answered := self._answered(cache_key, asked)) is not None:
+        if asked is not None and (answered := self._find_result(cache_key, asked)) is not None:
             return answered
         errand = _Errand(cache_key, render, policy, asked, before)
         lease = self.try_acquire(cache_key, policy.lease_seconds)
@@ -199,14 +204,15 @@ class Publisher:
             return entries.Served(entries.ServedState.WAIT_HIT, newer, contended)
         lease = lease or self.try_acquire(cache_key, policy.lease_seconds)
         if lease is not None:
-            return self._regenerated(lease, errand, contended)
+            return self._regenerate_or_stale(lease, errand, contended)
         if before is None or (policy.waits and not policy.serves_stale):
             raise errors.LeaseHeld(f"another process regenerates {cache_key}", cache_key=cache_key)
         return entries.Served(entries.ServedState.STALE, before, contended)
 
-    def _regenerated(
+    def _regenerate_or_stale(
         self, lease: leases.HeldLease, errand: _Errand, contended: bool
     ) -> entries.Served:
+        """Regenerate under this lease and release it; if that fails, serve a stale body."""
         try:
             # The previous holder of the lease may just have published.
             if (newer := self._newer(errand)) is not None:
@@ -281,7 +287,7 @@ class Publisher:
         except errors.TidegateError:
             return before
 
-    def _answered(self, cache_key: str, asked: entries.RegenerationKey) -> entries.Served | None:
+    def _find_result(self, cache_key: str, asked: entries.RegenerationKey) -> entries.Served | None:
         """Return the recorded result of a request that was already completed."""
         (record,) = self._store.get(
             publication_rows.request_key(publication_rows.pk_of(cache_key), asked.key)
@@ -382,7 +388,7 @@ class Publisher:
         earlier = self._control.earlier(slices.roll_back, asked, meta=meta, key=key)
         if earlier is not None:
             return earlier
-        with self._leased(cache_key, policy) as lease:
+        with self._hold_lease(cache_key, policy) as lease:
             command = slices.RollBackPublication(
                 **_proof(cache_key, lease),
                 by=by,
@@ -397,7 +403,7 @@ class Publisher:
         self, cache_key: str, policy: entries.PublicationPolicy = entries.DEFAULT, *, by: str = ""
     ) -> None:
         """Mark what is published as stale. Raises: LeaseHeld, LeaseLost, NotFound."""
-        with self._leased(cache_key, policy) as lease:
+        with self._hold_lease(cache_key, policy) as lease:
             execute(
                 self._control,
                 slices.invalidate,
@@ -405,7 +411,7 @@ class Publisher:
             )
 
     @contextmanager
-    def _leased(
+    def _hold_lease(
         self, cache_key: str, policy: entries.PublicationPolicy
     ) -> Iterator[leases.HeldLease]:
         lease = self.try_acquire(cache_key, policy.lease_seconds)

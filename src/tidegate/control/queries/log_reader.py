@@ -49,7 +49,7 @@ class LogReader:
             middle = (low + high + 1) // 2
             found = self.feed(after=middle - 1, limit=1)
             if found and found[0].at <= at:
-                low = found[0].position if found[0].position <= high else high
+                low = min(found[0].position, high)
             else:
                 high = middle - 1
         return low

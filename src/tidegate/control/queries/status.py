@@ -330,11 +330,7 @@ def _add_request(found: Findings, row: request_rows.ChannelRequest, caller: call
     says = f"{mine} {row.request_id}{by} {waits}: {what}"
     found.notices.append(
         StatusNotice(
-            kind=NoticeKind.REQUEST,
-            channel=row.channel,
-            says=says,
-            until=row.expires_at,
-            next=show,
+            kind=NoticeKind.REQUEST, channel=row.channel, says=says, until=row.expires_at, next=show
         )
     )
 

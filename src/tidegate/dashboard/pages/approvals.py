@@ -156,11 +156,8 @@ def approve(
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
     """Approve a request; the last approval carries it out."""
-    body = request.body
-    run = partial(
-        requests.approve,
-        *(request.caller, body.request_id, body.digest, body.reason, body.hosts),
-    )
+    caller, body = request.caller, request.body
+    run = partial(requests.approve, caller, body.request_id, body.digest, body.reason, body.hosts)
     return _decide(request, run, "request approved", pages, layout)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -118,15 +118,7 @@ def _done(
     done: str,
 ) -> routing.Response:
     back = f"/channels/{request.path.channel}"
-    return layout.attempt(
-        request,
-        do,
-        back,
-        done,
-        lambda: pages.page_of(
-            request,
-        ),
-    )
+    return layout.attempt(request, do, back, done, lambda: pages.page_of(request))
 
 
 def hold(
@@ -178,11 +170,8 @@ def lift(
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
     """Lift a quarantine: the artifact may be sent to the channel's hosts again."""
-    body = request.body
-    run = partial(
-        quarantine.lift,
-        *(request.caller, request.path.channel, body.closure_hash, body.reason),
-    )
+    channel, body = request.path.channel, request.body
+    run = partial(quarantine.lift, request.caller, channel, body.closure_hash, body.reason)
     return _done(request, pages, layout, run, "lifted")
 
 
@@ -195,9 +184,7 @@ def protect(
     """Protect the channel: require a second person."""
     body = request.body
     protection = facts.ChannelProtection(
-        approvals=body.approvals,
-        request_seconds=body.hours * 3_600,
-        break_glass=body.emergency,
+        approvals=body.approvals, request_seconds=body.hours * 3_600, break_glass=body.emergency
     )
     run = partial(channels.protect, request.caller, request.path.channel, protection, body.reason)
     return _done(request, pages, layout, run, "protected")
@@ -225,23 +212,17 @@ def delete(
     return layout.attempt(request, run, "/channels", "deleted", lambda: pages.page_of(request))
 
 
+def _form(name: str, handler: Callable[..., Any], step: steps.Step) -> routing.Route:
+    return dashboard_layout.step_route(f"/channels/{{channel}}/{name}", handler, step, scope_of)
+
+
 ROUTES = (
-    dashboard_layout.step_route("/channels/{channel}/promote", promote, steps.PROMOTE, scope_of),
-    dashboard_layout.step_route(
-        "/channels/{channel}/rollback", roll_back, steps.ROLL_BACK, scope_of
-    ),
-    dashboard_layout.step_route("/channels/{channel}/hold", hold, steps.HOLD_CHANNEL, scope_of),
-    dashboard_layout.step_route(
-        "/channels/{channel}/unhold", unhold, steps.UNHOLD_CHANNEL, scope_of
-    ),
-    dashboard_layout.step_route(
-        "/channels/{channel}/delete", delete, steps.DELETE_CHANNEL, scope_of
-    ),
-    dashboard_layout.step_route("/channels/{channel}/lift", lift, steps.LIFT_QUARANTINE, scope_of),
-    dashboard_layout.step_route(
-        "/channels/{channel}/protect", protect, steps.PROTECT_CHANNEL, scope_of
-    ),
-    dashboard_layout.step_route(
-        "/channels/{channel}/unprotect", unprotect, steps.PROTECT_CHANNEL, scope_of
-    ),
+    _form("promote", promote, steps.PROMOTE),
+    _form("rollback", roll_back, steps.ROLL_BACK),
+    _form("hold", hold, steps.HOLD_CHANNEL),
+    _form("unhold", unhold, steps.UNHOLD_CHANNEL),
+    _form("delete", delete, steps.DELETE_CHANNEL),
+    _form("lift", lift, steps.LIFT_QUARANTINE),
+    _form("protect", protect, steps.PROTECT_CHANNEL),
+    _form("unprotect", unprotect, steps.PROTECT_CHANNEL),
 )

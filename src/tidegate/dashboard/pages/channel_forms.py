@@ -203,12 +203,7 @@ class ChannelForms:
             count = len(compared)
             found = f"It would change {count} thing{'' if count == 1 else 's'}"
             found = found if count else "It changes nothing"
-        return structs.replace(
-            form,
-            found=found,
-            findings=tuple(findings),
-            changes=compared,
-        )
+        return structs.replace(form, found=found, findings=tuple(findings), changes=compared)
 
 
 def read_document(text: str) -> Any:

@@ -234,12 +234,7 @@ def show(
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
     """Show one channel."""
-    return layout.answer(
-        request,
-        pages.page_of(
-            request,
-        ),
-    )
+    return layout.answer(request, pages.page_of(request))
 
 
 @dataclass(frozen=True)
@@ -255,10 +250,7 @@ class ChannelPages:
     automation: AutomationOperations
     people_names: PeopleNames
 
-    def page_of(
-        self,
-        request: Asked,
-    ) -> dashboard_layout.PageView:
+    def page_of(self, request: Asked) -> dashboard_layout.PageView:
         """Build the page. Raises: ChannelNotFound."""
         name = request.path.channel
         found = self.reads.find(channel_rows.channel_key(name), channel_rows.Channel)

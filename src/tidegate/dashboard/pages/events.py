@@ -108,9 +108,7 @@ def count_new(request: Counted, log: LogReader) -> routing.Response:
     found = _read(request, log, after=query.after, limit=NEW_MAX)
     filters = {"type": query.type, "tag": query.tag}
     part = structs.replace(
-        _new_events(query.after, filters),
-        count=len(found),
-        is_more=len(found) == NEW_MAX,
+        _new_events(query.after, filters), count=len(found), is_more=len(found) == NEW_MAX
     )
     return routing.Response(html.render_part("new_events.html", part), media=dashboard_layout.UTF8)
 

@@ -237,9 +237,7 @@ class HostPages:
     clock: Clock
 
     def page_of(
-        self,
-        request: routing.Request[Any, Any, Any],
-        host_id: str,
+        self, request: routing.Request[Any, Any, Any], host_id: str
     ) -> dashboard_layout.PageView:
         """Build the page. Raises: HostNotFound."""
         found = self.reads.find(fleet_rows.host_key(host_id), fleet_rows.Host)

@@ -172,12 +172,7 @@ def create_window(
         return windows.create(request.caller, window, body.reason.strip())
 
     return dashboard_forms.send(
-        request,
-        layout,
-        run,
-        back=HERE,
-        done="created",
-        page=lambda error: _refused(form, error),
+        request, layout, run, back=HERE, done="created", page=lambda error: _refused(form, error)
     )
 
 
@@ -209,12 +204,7 @@ def edit_window(
         return windows.edit(request.caller, name, members, body.reason.strip())
 
     return dashboard_forms.send(
-        request,
-        layout,
-        run,
-        back=HERE,
-        done="saved",
-        page=lambda error: _refused(form, error),
+        request, layout, run, back=HERE, done="saved", page=lambda error: _refused(form, error)
     )
 
 

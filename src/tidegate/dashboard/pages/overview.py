@@ -116,7 +116,7 @@ def overview(
         quarantine=kept[:TROUBLES_MAX],
         outbox=owed[:TROUBLES_MAX],
         checklist=checklist(first_steps.read_first_steps(reads)) if visible.all else (),
-        news=event_text.describe_all(log, news(request, log, tail), people) if visible.all else (),
+        news=event_text.describe_all(log, news(log, tail), people) if visible.all else (),
     )
     page = dashboard_layout.PageView(
         template="overview.html", title="Overview", here="/", view=view
@@ -168,11 +168,7 @@ def _tiles(
             note=", ".join(waiting),
         ),
         overview_screen.Tile(
-            label="Failed hosts",
-            figure=counts.failed,
-            icon="cross",
-            tone="bad",
-            href="/rollouts",
+            label="Failed hosts", figure=counts.failed, icon="cross", tone="bad", href="/rollouts"
         ),
         overview_screen.Tile(
             label="Silent hosts",
@@ -291,11 +287,7 @@ def quarantine(row: Quarantined) -> channel_screens.Quarantine:
     )
 
 
-def news(
-    request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, inputs.Nothing],
-    log: log_reader.LogReader,
-    tail: Tail,
-) -> tuple[Event, ...]:
+def news(log: log_reader.LogReader, tail: Tail) -> tuple[Event, ...]:
     """The latest events that matter to people. Searches further back if there are too few."""
     head = tail.position
     asked = Query((Clause(NEWS),))

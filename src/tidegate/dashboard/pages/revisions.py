@@ -88,9 +88,7 @@ class RevisionPages:
     layout: dashboard_layout.Layout
 
     def page_of(
-        self,
-        request: routing.Request[Any, Any, Any],
-        name: str,
+        self, request: routing.Request[Any, Any, Any], name: str
     ) -> dashboard_layout.PageView:
         """Build the page. Raises: RevisionNotFound, BlobMissing."""
         found = self.reads.find(package_rows.revision_key(name), package_rows.Revision)
@@ -139,9 +137,7 @@ class RevisionPages:
 
 
 def _pinned(
-    request: routing.Request[Any, Any, Any],
-    reads: Reads,
-    row: package_rows.Revision,
+    request: routing.Request[Any, Any, Any], reads: Reads, row: package_rows.Revision
 ) -> tuple[components.Link, ...]:
     """Links to the scopes that are pinned to it; a scope without a channel has no page."""
     if not row.number:

@@ -16,11 +16,7 @@ from tidegate.domain.rollouts.states import Clearance, OverridableGate
 from tidegate.kernel.model import Position
 from tidegate.web import inputs, routing
 
-CLEARED = {
-    Clearance.RESUME: "cleared",
-    Clearance.WAIVE: "cleared",
-    Clearance.ABANDON: "aborted",
-}
+CLEARED = {Clearance.RESUME: "cleared", Clearance.WAIVE: "cleared", Clearance.ABANDON: "aborted"}
 
 
 class RolloutForm(inputs.Input, frozen=True, kw_only=True):
@@ -95,13 +91,10 @@ def clear(
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
     """Clear a halted rollout: retry the failed hosts, waive them, or abandon the rollout."""
-    body = request.body
+    rollout_id, body = request.path.rollout_id, request.body
     names = (name.strip() for name in body.hosts.split(","))
     hosts = tuple(filter(None, names)) if body.mode is not Clearance.ABANDON else ()
-    run = partial(
-        rollouts.clear,
-        *(request.caller, request.path.rollout_id, body.mode, body.reason, hosts),
-    )
+    run = partial(rollouts.clear, request.caller, rollout_id, body.mode, body.reason, hosts)
     return _attempt(request, pages, layout, run, CLEARED[body.mode])
 
 
@@ -112,19 +105,13 @@ def skip(
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
     """Continue without a host."""
-    body = request.body
-    run = partial(
-        rollouts.skip,
-        *(request.caller, request.path.rollout_id, body.host_id.strip(), body.reason),
-    )
+    rollout_id, body = request.path.rollout_id, request.body
+    run = partial(rollouts.skip, request.caller, rollout_id, body.host_id.strip(), body.reason)
     return layout.attempt_and_lead(
         request,
         run,
-        lambda done: (
-            f"/rollouts/{request.path.rollout_id}",
-            "skipped already" if done.warnings else "skipped",
-        ),
-        lambda: pages.page_of(request, request.path.rollout_id),
+        lambda done: (f"/rollouts/{rollout_id}", "skipped already" if done.warnings else "skipped"),
+        lambda: pages.page_of(request, rollout_id),
     )
 
 
@@ -137,11 +124,8 @@ def override(
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
     """Override a gate of the rollout."""
-    body = request.body
-    run = partial(
-        rollouts.override,
-        *(request.caller, request.path.rollout_id, body.gate, body.reason),
-    )
+    rollout_id, body = request.path.rollout_id, request.body
+    run = partial(rollouts.override, request.caller, rollout_id, body.gate, body.reason)
     return _attempt(request, pages, layout, run, "overridden")
 
 
@@ -168,11 +152,8 @@ def skip_wave(
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
     """Skip a wave."""
-    body = request.body
-    run = partial(
-        rollouts.skip_wave,
-        *(request.caller, request.path.rollout_id, body.wave, body.reason),
-    )
+    rollout_id, body = request.path.rollout_id, request.body
+    run = partial(rollouts.skip_wave, request.caller, rollout_id, body.wave, body.reason)
     return _attempt(request, pages, layout, run, "wave-skipped")
 
 
@@ -200,41 +181,19 @@ def _attempt(
     return layout.attempt(request, run, f"/rollouts/{rollout_id}", done, page)
 
 
+def _form(name: str, handler: Callable[..., Any], step: steps.Step) -> routing.Route:
+    path = f"/rollouts/{{rollout_id}}/{name}"
+    return dashboard_layout.step_route(path, handler, step, grid_encoding.rollout_scope)
+
+
 ROUTES = (
-    dashboard_layout.step_route(
-        "/rollouts/{rollout_id}/pause", pause, steps.PAUSE_ROLLOUT, grid_encoding.rollout_scope
-    ),
-    dashboard_layout.step_route(
-        "/rollouts/{rollout_id}/resume", resume, steps.RESUME_ROLLOUT, grid_encoding.rollout_scope
-    ),
-    dashboard_layout.step_route(
-        "/rollouts/{rollout_id}/abort", abort, steps.ABORT_ROLLOUT, grid_encoding.rollout_scope
-    ),
-    dashboard_layout.step_route(
-        "/rollouts/{rollout_id}/clear", clear, steps.CLEAR_ROLLOUT, grid_encoding.rollout_scope
-    ),
-    dashboard_layout.step_route(
-        "/rollouts/{rollout_id}/override",
-        override,
-        steps.OVERRIDE_GATE,
-        grid_encoding.rollout_scope,
-    ),
-    dashboard_layout.step_route(
-        "/rollouts/{rollout_id}/skip", skip, steps.SKIP_HOST, grid_encoding.rollout_scope
-    ),
-    dashboard_layout.step_route(
-        "/rollouts/{rollout_id}/continue",
-        continue_wave,
-        steps.CONTINUE_ROLLOUT,
-        grid_encoding.rollout_scope,
-    ),
-    dashboard_layout.step_route(
-        "/rollouts/{rollout_id}/skip-wave", skip_wave, steps.SKIP_WAVE, grid_encoding.rollout_scope
-    ),
-    dashboard_layout.step_route(
-        "/rollouts/{rollout_id}/promote-all",
-        promote_all,
-        steps.PROMOTE_ALL,
-        grid_encoding.rollout_scope,
-    ),
+    _form("pause", pause, steps.PAUSE_ROLLOUT),
+    _form("resume", resume, steps.RESUME_ROLLOUT),
+    _form("abort", abort, steps.ABORT_ROLLOUT),
+    _form("clear", clear, steps.CLEAR_ROLLOUT),
+    _form("override", override, steps.OVERRIDE_GATE),
+    _form("skip", skip, steps.SKIP_HOST),
+    _form("continue", continue_wave, steps.CONTINUE_ROLLOUT),
+    _form("skip-wave", skip_wave, steps.SKIP_WAVE),
+    _form("promote-all", promote_all, steps.PROMOTE_ALL),
 )

@@ -177,10 +177,7 @@ def show(
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
     """Show one rollout."""
-    return layout.answer(
-        request,
-        pages.page_of(request, request.path.rollout_id),
-    )
+    return layout.answer(request, pages.page_of(request, request.path.rollout_id))
 
 
 @dataclass(frozen=True)
@@ -196,9 +193,7 @@ class RolloutPages:
     gate_reports: gate_panel.GateReports
 
     def page_of(
-        self,
-        request: routing.Request[Any, Any, Any],
-        rollout_id: str,
+        self, request: routing.Request[Any, Any, Any], rollout_id: str
     ) -> dashboard_layout.PageView:
         """Build the page. Raises: RolloutUnknown."""
         rollout, tally = self.reads.find_all(
@@ -222,10 +217,7 @@ class RolloutPages:
             ladder = read_ladder(self.fleet_reader, row.channel)
             pin = self.reads.find(release_rows.actual_key(row.channel), release_rows.Actual)
             back = rollout_verbs.roll_back(ladder, pin, row, request.caller)
-            verbs = (
-                back,
-                *(_as_protected(verb, request.caller, channel.row) for verb in verbs),
-            )
+            verbs = (back, *(_as_protected(verb, request.caller, channel.row) for verb in verbs))
         view = rollout_screens.RolloutPage(
             rollout_id=rollout_id,
             display_name=rollout.row.display_name,

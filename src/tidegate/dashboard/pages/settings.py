@@ -93,18 +93,9 @@ class RepositoryForm(inputs.Input, frozen=True, kw_only=True):
 Asked = routing.Request[inputs.Nothing, dashboard_layout.PageQuery, inputs.Nothing]
 
 
-def show(
-    request: Asked,
-    pages: SettingsPages,
-    layout: dashboard_layout.Layout,
-) -> routing.Response:
+def show(request: Asked, pages: SettingsPages, layout: dashboard_layout.Layout) -> routing.Response:
     """Show the settings page."""
-    return layout.answer(
-        request,
-        pages.page_of(
-            request,
-        ),
-    )
+    return layout.answer(request, pages.page_of(request))
 
 
 @dataclass(frozen=True)
@@ -118,10 +109,7 @@ class SettingsPages:
     subscriptions: SubscriptionOperations
 
     def page_of(
-        self,
-        request: routing.Request[Any, Any, Any],
-        secret: str = "",
-        link: str = "",
+        self, request: routing.Request[Any, Any, Any], secret: str = "", link: str = ""
     ) -> dashboard_layout.PageView:
         users = (
             account_lines.list_users(request, self.reads, self.accounts)
@@ -218,8 +206,7 @@ def _may_see_window(request: routing.Request[Any, Any, Any], row: Window) -> boo
 
 
 def _repositories(
-    request: routing.Request[Any, Any, Any],
-    reads: Reads,
+    request: routing.Request[Any, Any, Any], reads: Reads
 ) -> tuple[settings_screens.RepositoryLine, ...]:
     rows = [item.row for item in reads.range(REPOSITORIES, limit=REPOSITORIES_MAX)]
     return tuple(
@@ -306,13 +293,7 @@ def grant(
     body = request.body
     given = access_roles.Grant(body.role, body.scope)
     run = partial(access.revoke if body.take else access.grant, request.caller, body.user_id, given)
-    return _change(
-        request,
-        pages,
-        layout,
-        run,
-        "revoked" if body.take else "granted",
-    )
+    return _change(request, pages, layout, run, "revoked" if body.take else "granted")
 
 
 def disable(
@@ -364,10 +345,7 @@ def _change(
     done: str,
 ) -> routing.Response:
     """Change a user, and redirect to the page."""
-    page = partial(
-        pages.page_of,
-        request,
-    )
+    page = partial(pages.page_of, request)
     return layout.attempt(request, lambda: run().position, "/settings", done, page)
 
 
@@ -383,13 +361,7 @@ def change_password(
     try:
         changed = access.set_password(request.caller, request.by, body.password, body.current)
     except TidegateError as error:
-        return layout.answer(
-            request,
-            pages.page_of(
-                request,
-            ),
-            problem=error,
-        )
+        return layout.answer(request, pages.page_of(request), problem=error)
     done = urlencode({"done": "password changed", "min_position": changed.position})
     cookie = authentication.set_cookie(changed.session.cookie, settings)
     return dashboard_layout.see_other(f"/settings?{done}", cookie)
@@ -408,13 +380,7 @@ def create(
     try:
         made = access.create_token(request.caller, request.body.days)
     except TidegateError as error:
-        return layout.answer(
-            request,
-            pages.page_of(
-                request,
-            ),
-            problem=error,
-        )
+        return layout.answer(request, pages.page_of(request), problem=error)
     return layout.answer(request, pages.page_of(request, made.token))
 
 
@@ -426,10 +392,7 @@ def revoke(
 ) -> routing.Response:
     """Revoke a token: your own, or anyone's if you may administer."""
     run = partial(access.revoke_token, request.caller, request.body.token_id)
-    page = partial(
-        pages.page_of,
-        request,
-    )
+    page = partial(pages.page_of, request)
     return layout.attempt(request, run, "/settings", "revoked", page)
 
 
@@ -453,10 +416,7 @@ def _repository_scope(
 ROUTES = (
     dashboard_layout.page_route("/settings", show, routing.SIGNED_IN),
     dashboard_layout.step_route(
-        "/settings/delete-repository",
-        delete_repository,
-        steps.DELETE_REPOSITORY,
-        _repository_scope,
+        "/settings/delete-repository", delete_repository, steps.DELETE_REPOSITORY, _repository_scope
     ),
     dashboard_layout.step_route("/settings/tokens", create, steps.CREATE_TOKEN),
     dashboard_layout.step_route("/settings/revoke", revoke, steps.REVOKE_TOKEN),

@@ -21,7 +21,6 @@ from tidegate.web import authentication, inputs, problems, routing
 
 START: Final = "/"
 
-Line = Annotated[str, Meta(max_length=128)]
 Password = Annotated[str, Meta(max_length=PASSWORD_CHARS_MAX)]
 
 
@@ -117,7 +116,6 @@ def set_up(
         authentication.check_origin(request.arrived, settings)
         address = request.arrived.address
         called = PersonNames(body.login, body.name)
-        access = access
         access.set_up(body.code, called, body.password, alone=body.alone, address=address)
         session = access.sign_in(body.login, body.password, address=address)
     except TidegateError as error:

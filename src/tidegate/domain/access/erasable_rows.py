@@ -6,7 +6,6 @@
                   while its user's row names it
     token_secrets the SHA-256 of an API token's secret
     sessions      a signed-in browser; the id is the SHA-256 of its cookie's value
-    log_ids       the id of this log; blobs carry it too
 
 Names are encrypted with the installation's secret, which is stored outside the database. So no
 page, write-ahead log or backup of the database contains a name in plain text.
@@ -72,7 +71,5 @@ SESSIONS = Collection(
 COLLECTIONS = (PEOPLE, LOGINS, CREDENTIALS, TOKEN_SECRETS, SESSIONS)
 
 
-SESSION_IDLE: Final = timedelta(minutes=30)
-
-
-SESSION_LIFE: Final = timedelta(hours=12)
+SESSION_IDLE: Final = timedelta(minutes=30)  # a session that is not used for so long ends
+SESSION_LIFE: Final = timedelta(hours=12)  # after which a session ends in any case

@@ -6,7 +6,7 @@ once. The string below a step is its entry in docs/reference/permissions.md.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
 from typing import Final
@@ -34,10 +34,6 @@ class Step(Struct, frozen=True, kw_only=True):
     verbs: tuple[Verb, ...]  # one is needed on the scope of the request; may be empty
     version: VersionRule = VersionRule.IGNORED
     urgent: bool = False  # it stops something: it has a rate limit of its own
-
-
-def _steps(steps: Iterable[Step]) -> Mapping[str, Step]:
-    return MappingProxyType({step.name: step for step in steps})
 
 
 READ = (Verb.READ,)
@@ -259,100 +255,6 @@ DELETE_JOIN_TOKEN: Final = Step(name="join.delete", verbs=OPERATE)
 # The steps by which a second person approves something.
 APPROVALS: Final = (APPROVE_REVISION, CARRY_OUT_DELETION, APPROVE_REQUEST, REVIEW_REQUEST)
 
-STEPS: Final = _steps(
-    (
-        PAUSE_ROLLOUT,
-        RESUME_ROLLOUT,
-        ABORT_ROLLOUT,
-        CLEAR_ROLLOUT,
-        RETRY_ROLLOUT,
-        SKIP_HOST,
-        OVERRIDE_GATE,
-        CONTINUE_ROLLOUT,
-        SKIP_WAVE,
-        PROMOTE_ALL,
-        PROMOTE,
-        ROLL_BACK,
-        ROLL_BACK_NOW,
-        READ_REVISION,
-        CREATE_REVISION,
-        EDIT_REVISION,
-        UPDATE_REVISION,
-        SET_CONDITIONS,
-        PROPOSE_REVISION,
-        WITHDRAW_PROPOSAL,
-        APPROVE_REVISION,
-        REJECT_PROPOSAL,
-        PROPOSE_DELETION,
-        REJECT_DELETION,
-        DELETE_REVISION,
-        DELETE_OPEN,
-        CARRY_OUT_DELETION,
-        CLEAN_UP_OWNER,
-        DELETE_PACKAGE,
-        IMPORT_PACKAGE,
-        CREATE_REPOSITORY,
-        CHANGE_REPOSITORY,
-        DELETE_REPOSITORY,
-        REGISTER_RELEASE,
-        TRANSITION_RELEASE,
-        RETIRE_RELEASE,
-        KEEP_EVIDENCE,
-        IMPORT_MANIFEST,
-        # outbox, targets, publications
-        REDRIVE_INTENT,
-        CANCEL_INTENT,
-        TEST_TARGET,
-        ROLL_BACK_PUBLICATION,
-        COLLECT_PUBLICATIONS,
-        READ_SUBSCRIPTION,
-        CREATE_SUBSCRIPTION,
-        EDIT_SUBSCRIPTION,
-        DELETE_SUBSCRIPTION,
-        TEST_SUBSCRIPTION,
-        SKIP_NOTICE,
-        REPLAY_NOTICES,
-        # access
-        ADD_USER,
-        GRANT_ROLE,
-        REVOKE_ROLE,
-        DISABLE_USER,
-        ENABLE_USER,
-        ERASE_USER,
-        RESET_PASSWORD,
-        REDEEM_RESET,
-        CHANGE_PASSWORD,
-        CREATE_TOKEN,
-        REVOKE_TOKEN,
-        SET_UP,
-        SIGN_IN,
-        SIGN_OUT,
-        CREATE_CHANNEL,
-        EDIT_CHANNEL,
-        DELETE_CHANNEL,
-        HOLD_CHANNEL,
-        UNHOLD_CHANNEL,
-        PROTECT_CHANNEL,
-        APPROVE_REQUEST,
-        REJECT_REQUEST,
-        WITHDRAW_REQUEST,
-        RUN_REQUEST,
-        REVIEW_REQUEST,
-        BREAK_GLASS,
-        START_FREEZE,
-        END_FREEZE,
-        CREATE_WINDOW,
-        EDIT_WINDOW,
-        DELETE_WINDOW,
-        LIFT_QUARANTINE,
-        SET_BUDGET,
-        REMOVE_BUDGET,
-        ENROLL_HOST,
-        LABEL_HOST,
-        REVOKE_HOST,
-        RETIRE_HOST,
-        RE_ENROLL_HOST,
-        CREATE_JOIN_TOKEN,
-        DELETE_JOIN_TOKEN,
-    )
+STEPS: Final[Mapping[str, Step]] = MappingProxyType(
+    {step.name: step for step in list(globals().values()) if isinstance(step, Step)}
 )

@@ -19,9 +19,7 @@ DEFAULT_WAVES: Final = (
     WaveSpec(name="rest", soak_seconds=60, converged_min=CONVERGED_MIN),
 )
 DEFAULT_POLICY: Final = ChannelPolicy(
-    waves=DEFAULT_WAVES,
-    on_failure=OnFailure.ROLLBACK,
-    offline_grace_seconds=OFFLINE_GRACE_SECONDS,
+    waves=DEFAULT_WAVES, on_failure=OnFailure.ROLLBACK, offline_grace_seconds=OFFLINE_GRACE_SECONDS
 )
 
 

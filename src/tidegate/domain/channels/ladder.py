@@ -55,10 +55,7 @@ def mark_left(ladder: tuple[rows.Rung, ...], fact: facts.RolloutOpened) -> tuple
         return ladder
     return tuple(
         structs.replace(
-            rung,
-            left_at=fact.at,
-            left_by=fact.automatic or fact.operator,
-            left_reason=fact.reason,
+            rung, left_at=fact.at, left_by=fact.automatic or fact.operator, left_reason=fact.reason
         )
         if rung.release_id == fact.rollback_of
         else rung

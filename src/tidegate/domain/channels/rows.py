@@ -154,11 +154,4 @@ def quarantine_key(channel: str, closure_hash: str) -> model.Key:
     return model.Key(QUARANTINE.name, f"{channel}/{closure_hash}")
 
 
-COLLECTIONS = (
-    CHANNELS,
-    INCARNATIONS,
-    FREEZES,
-    stops.CHANNEL_STOPS,
-    QUARANTINE,
-    PROTECTED_CHANNELS,
-)
+COLLECTIONS = (CHANNELS, INCARNATIONS, FREEZES, stops.CHANNEL_STOPS, QUARANTINE, PROTECTED_CHANNELS)

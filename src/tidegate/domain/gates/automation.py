@@ -63,7 +63,7 @@ class Candidate(Struct, frozen=True, kw_only=True):
 class AutoPromotion(Struct, frozen=True):
     """The release to promote, and the text to show."""
 
-    told: Automation
+    shown: Automation
     promotable: Promotable | None = None
 
 

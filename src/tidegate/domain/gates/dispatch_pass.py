@@ -280,16 +280,6 @@ def list_blocked(state: inputs.FleetState, rollout_id: str) -> Iterator[inputs.B
             )
 
 
-def next_dispatches(
-    state: inputs.FleetState,
-    rollout_id: str,
-    given: inputs.HandedOut | None = None,
-    orders_max: int = ORDERS_MAX,
-) -> tuple[inputs.DueOrder, ...]:
-    """Return the orders that may go out now, by wave and name. Raises: NotFound."""
-    return survey(state, rollout_id, given, orders_max).orders
-
-
 def next_skips(state: inputs.FleetState, rollout_id: str) -> tuple[inputs.Skip, ...]:
     """Return the hosts that the waves so far no longer wait for.
 

@@ -18,6 +18,7 @@ from tidegate.domain.hosts import (
     effects as host_effects,
     facts,
     machine,
+    orders,
     probes,
     refusals,
     rows,
@@ -65,7 +66,7 @@ def _follow_ups(
                 yield _changed(before, after, effect)
             case host_effects.QueueDispatch():
                 key = rows.dispatch_key(after.host_id, after.rollout_id, after.attempt)
-                yield WorkRow(key, _queued(after, now))
+                yield WorkRow(key, orders.to_queued_dispatch(after, now))
                 yield _joined(after)
 
 
@@ -107,20 +108,6 @@ def _joined(after: rows.HostRecord) -> facts.HostJoined:
         wave=after.wave,
         attempt=after.attempt,
         late=after.late,
-    )
-
-
-def _queued(record: rows.HostRecord, now: datetime) -> rows.QueuedDispatch:
-    return rows.QueuedDispatch(
-        host_id=record.host_id,
-        rollout_id=record.rollout_id,
-        attempt=record.attempt,
-        channel=record.channel,
-        target_closure=record.target_closure,
-        wave=record.wave,
-        policy=record.policy,
-        enqueued_at=now,
-        last_event_seq=record.last_event_seq,
     )
 
 

@@ -154,3 +154,18 @@ def _leave(record: rows.HostRecord, why: str, at: datetime) -> transition_steps.
     return after, [
         transition_steps.transition(record, record.state, at)
     ] if is_change else transition_steps.NOTHING
+
+
+def to_queued_dispatch(record: rows.HostRecord, enqueued_at: datetime) -> rows.QueuedDispatch:
+    """Make the queue row of a record's order, before any delivery."""
+    return rows.QueuedDispatch(
+        host_id=record.host_id,
+        rollout_id=record.rollout_id,
+        attempt=record.attempt,
+        channel=record.channel,
+        target_closure=record.target_closure,
+        wave=record.wave,
+        policy=record.policy,
+        enqueued_at=enqueued_at,
+        last_event_seq=record.last_event_seq,
+    )

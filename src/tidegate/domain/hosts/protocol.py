@@ -64,13 +64,7 @@ def request_message(method: str, path: bytes, query: bytes, body: bytes, time: b
 
 
 def authorization(
-    session: str,
-    key: bytes,
-    method: str,
-    path: bytes,
-    query: bytes,
-    body: bytes,
-    time: int,
+    session: str, key: bytes, method: str, path: bytes, query: bytes, body: bytes, time: int
 ) -> str:
     """Build the Authorization header of a request."""
     mac = request_mac(key, method, path, query, body, str(time).encode())

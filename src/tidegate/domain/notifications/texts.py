@@ -25,9 +25,9 @@ def sentences_of(notice: notices.Notice, actor: str) -> tuple[str, ...]:
     found = [*_why(notice), *_effect(notice)]
     if actor and notice.automatic:
         by = f"By {notice.automatic}, which {actor} switched on"
-        found.append(f"{by}{_told(notice.reason.removeprefix(f'{notice.automatic}: '))}.")
+        found.append(f"{by}{_after_colon(notice.reason.removeprefix(f'{notice.automatic}: '))}.")
     elif actor:
-        found.append(f"By {actor}{_told(notice.reason)}.")
+        found.append(f"By {actor}{_after_colon(notice.reason)}.")
     return tuple(found)
 
 
@@ -202,7 +202,7 @@ _TITLES: Final[Mapping[str, Callable[[notices.Notice], str]]] = {
 # ── sentences ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _told(reason: str) -> str:
+def _after_colon(reason: str) -> str:
     return f": {reason}" if reason else ""
 
 

@@ -132,10 +132,7 @@ def _completed(
     if delivery.state not in (states.IntentState.PENDING, states.IntentState.DEAD):
         return ()
     succeeded = facts.AttemptSucceeded(
-        scope=command.scope,
-        intent_id=command.intent_id,
-        attempt=delivery.attempts,
-        observed=True,
+        scope=command.scope, intent_id=command.intent_id, attempt=delivery.attempts, observed=True
     )
     return (succeeded,)
 

@@ -211,10 +211,7 @@ def decide_cancel(
         raise IllegalTransition("intent", delivery.state, "a cancellation")
     return (
         facts.IntentCancelled(
-            scope=command.scope,
-            intent_id=command.intent_id,
-            by=command.by,
-            reason=command.reason,
+            scope=command.scope, intent_id=command.intent_id, by=command.by, reason=command.reason
         ),
     )
 

@@ -61,11 +61,7 @@ def package_ids(fact: Struct) -> tuple[str, ...]:
     raise AssertionError(f"no package is stepped by {type(fact).__name__}")
 
 
-def step_package(
-    row: rows.PackageRow,
-    fact: PackageFact,
-    now: datetime,
-) -> rows.PackageRow:
+def step_package(row: rows.PackageRow, fact: PackageFact, now: datetime) -> rows.PackageRow:
     match fact:
         case facts.PackageImported():
             return structs.replace(row, imported=True)

@@ -99,17 +99,6 @@ def timeline(
     return tuple(step for step in steps if uid is None or step.uid == uid)
 
 
-def approvers(steps: Iterable[TimelineStep]) -> tuple[str, ...]:
-    """The approvers of what was published: those after the last proposal."""
-    found: list[str] = []
-    for step in steps:
-        if step.action == ACTIONS[facts.RevisionProposed]:
-            found = []
-        elif step.action == ACTIONS[facts.RevisionApproved]:
-            found.append(step.by)
-    return tuple(found)
-
-
 def _about(key: str, value: str) -> model.Query:
     types = (
         item for item in facts.FACTS if key in {tag.key for tag in tags.tag_fields(item.struct)}

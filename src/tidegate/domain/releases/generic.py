@@ -71,11 +71,7 @@ def transition_append_event(
 
 
 def _check_authority(
-    records: Records,
-    actual: Key,
-    changes: Mapping[str, Any],
-    subject: Subject | None,
-    rules: Rules,
+    records: Records, actual: Key, changes: Mapping[str, Any], subject: Subject | None, rules: Rules
 ) -> None:
     """Raises: InvalidInput, RejectedEvidence."""
     collection = records.schema.collection(actual.collection)

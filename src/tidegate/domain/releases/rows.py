@@ -215,10 +215,6 @@ def known_key(release_id: str) -> model.Key:
     return model.Key(KNOWN.name, release_id)
 
 
-def pins_key(release_id: str) -> model.Key:
-    return model.Key(PINS.name, release_id)
-
-
 def matches_key(digest: str) -> model.Key:
     return model.Key(MATCHES.name, digest)
 

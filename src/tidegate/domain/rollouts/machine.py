@@ -115,9 +115,8 @@ def _open_again(tally: rows.RolloutTally, event: facts.RolloutOpened, now: datet
 def _advance(tally: rows.RolloutTally, event: facts.WaveAdvanced, now: datetime) -> Stepped:
     if tally.state not in states.DISPATCHABLE or event.to_wave <= tally.current_wave:
         return tally, ()  # it has already advanced
-    counted_state.demand_unhalted(tally, event) if event.forced else counted_state.demand_going(
-        tally, event
-    )
+    demand = counted_state.demand_unhalted if event.forced else counted_state.demand_going
+    demand(tally, event)
     if (event.from_wave, event.to_wave) != (tally.current_wave, tally.current_wave + 1):
         raise tallies.broken(
             tally, f"wave {event.to_wave} does not follow wave {tally.current_wave}"

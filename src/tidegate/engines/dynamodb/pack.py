@@ -283,32 +283,3 @@ def _action_size(action: transport.Action) -> int:
         case transport.UpdateItem(place, equal, _, sets, adds):
             names = sum(len(name.encode()) + 21 for name in (*equal, *adds))
             return CHANGE_BYTES + len(place.pk.encode()) + names + items.size(dict(sets))
-
-
-# ── text for people ───────────────────────────────────────────────────────────────────────────────
-
-
-def describe(steps: Iterable[PackedAction]) -> list[str]:
-    """Describe in words what a transaction does to indexes and fences."""
-    return [line for step in steps if (line := _line(step)) is not None]
-
-
-def _line(step: PackedAction) -> str | None:
-    match step:
-        case PackedAction(ActionPurpose.EVENTS, transport.AddItem(item)):
-            return f"put in {items.fence_name(str(item['pk']).removeprefix('index#'))[6:]}"
-        case PackedAction(ActionPurpose.FENCE, transport.UpdateItem(place, equal, _, sets)):
-            where = items.fence_name(place.pk.removeprefix("index#"))
-            checked = _types(equal)
-            advanced = _types(sets)
-            if not advanced:
-                return f"check {where} on {checked}"
-            if not checked:
-                return f"advance {where} on {advanced}"
-            return f"check {where} on {checked} and advance {advanced}"
-    return None
-
-
-def _types(attributes: Iterable[str]) -> str:
-    names = sorted(name.removeprefix("pos#") for name in attributes if name.startswith("pos#"))
-    return ", ".join(names) or ("any type" if "pos" in attributes else "")

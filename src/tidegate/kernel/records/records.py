@@ -34,7 +34,7 @@ BACK_OFF_SECONDS_MAX = 0.5
 DOUBLINGS_MAX = 10
 BATCH_MAX = 100
 REASON_BYTES_MAX = 2_048
-ROUTE: Final = "records"  # keeps the digests of these calls apart from those of slices
+NAME: Final = "records"  # keeps the digests of these calls apart from those of slices
 
 _UNNAMED: Final = model.Meta()
 
@@ -252,7 +252,7 @@ class Records:
     def _to_commit_key(self, key: str, actions: Sequence[record_actions.Action]) -> model.CommitKey:
         model.check_text("an idempotency key", key, model.ONCE_KEY_BYTES_MAX)
         asked = repeats.to_requested_actions(self._store.schema, actions)
-        return model.CommitKey(key, idempotency.digest(self._meta.actor, ROUTE, asked))
+        return model.CommitKey(key, idempotency.digest(self._meta.actor, NAME, asked))
 
     def _find_earlier(
         self, once: model.CommitKey, actions: Sequence[record_actions.Action]

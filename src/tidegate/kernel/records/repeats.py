@@ -20,11 +20,7 @@ from tidegate.kernel.collections import Collection
 from tidegate.kernel.records import actions as record_actions, changes as record_changes, conditions
 
 # These actions contain the whole row, except for what the kernel fills in.
-_WHOLE_ROW_ACTIONS = (
-    record_actions.CreateRow,
-    record_actions.PutRow,
-    record_actions.SaveRow,
-)
+_WHOLE_ROW_ACTIONS = (record_actions.CreateRow, record_actions.PutRow, record_actions.SaveRow)
 _FILLED_IN = (
     attributes.FieldRole.VERSION,
     attributes.FieldRole.CREATED_AT,

@@ -88,9 +88,9 @@ def order_of(queued: rows.QueuedDispatch) -> protocol.Order:
     )
 
 
-def is_idle(wakes: OrderWaiters, host_id: str, reads: Reads) -> bool:
+def is_idle(order_waiters: OrderWaiters, host_id: str, reads: Reads) -> bool:
     """Whether the host is known to have no order, or a local read shows that."""
-    return reads.is_local and wakes.is_free(host_id, partial(_look, reads, host_id))
+    return reads.is_local and order_waiters.is_free(host_id, partial(_look, reads, host_id))
 
 
 def _look(reads: Reads, host_id: str) -> bool:
@@ -111,26 +111,26 @@ def answer_report(
     actor = request.principal.id
     commit_waiters.attach()
 
-    def told(report: fleet_agent_reports.SingleReport) -> None:
+    def when_done(report: fleet_agent_reports.SingleReport) -> None:
         commit_waiters.land(partial(_landed, request, metrics, report))
 
     meta = Meta(actor=actor, request=request.id)
-    return agent_reports.take_one(actor.removeprefix(PREFIX), body, meta, told)
+    return agent_reports.take_one(actor.removeprefix(PREFIX), body, meta, when_done)
 
 
 def _landed(
     request: routing.FastRequest, metrics: Metrics, report: fleet_agent_reports.SingleReport
 ) -> None:
     try:
-        told = fleet_agent_reports.to_reported(report, report.exception())
+        result = fleet_agent_reports.to_reported(report, report.exception())
     except BaseException as fault:  # noqa: BLE001 - none of our errors: a bug, and answered as one
         request.fail(fault)
         return
-    if told.status == 200:
-        request.send_success(protocol.ReportsAnswer((told,)))
+    if result.status == 200:
+        request.send_success(protocol.ReportsAnswer((result,)))
     else:
-        metrics.refusals.count(told.code or "unknown")
-        request.answer(refusal(told, request.id))
+        metrics.refusals.count(result.code or "unknown")
+        request.answer(refusal(result, request.id))
 
 
 def refusal(answer: protocol.ReportResult, request_id: str) -> routing.Response:

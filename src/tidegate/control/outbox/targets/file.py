@@ -95,12 +95,12 @@ class FileTarget:
 def _replace(place: int, key: str, effect: Effect) -> TargetDone | TargetFailed:
     name = f"{effect.operation}.json"
     try:
-        stands = _read(place, name)
+        known = _read(place, name)
     except msgspec.DecodeError:
         return TargetFailed("the file holds something that is not ours", retryable=False)
-    if stands is not None and stands.idempotency_key == key:
+    if known is not None and known.idempotency_key == key:
         return TargetDone("it exists already")
-    if stands is not None and stands.effect.sequence > effect.sequence:
+    if known is not None and known.effect.sequence > effect.sequence:
         return TargetFailed("a newer effect is there", retryable=False)
     _write(place, name, key, msgspec.json.encode(_Content(key, effect)))
     return TargetDone()

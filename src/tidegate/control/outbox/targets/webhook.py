@@ -28,11 +28,7 @@ from tidegate.control.outbox.targets import (
 )
 from tidegate.domain.outbox.reconciliation import Observation
 from tidegate.kernel import codec
-from tidegate.public_addresses import (
-    DestinationRefused,
-    Resolve,
-    system_resolve,
-)
+from tidegate.public_addresses import DestinationRefused, Resolve, system_resolve
 
 SECRETS_MAX = 2  # the current one, and the previous one until the receiver has the new one
 SOURCE = "/tidegate"

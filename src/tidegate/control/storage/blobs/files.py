@@ -2,8 +2,8 @@
 
     <directory>/log                  the id of the log whose blobs these are
     <directory>/sha256/ab/cdef…      a blob; its modification time is that of its last put
-    <directory>/incoming/…           files being written; the collector deletes those left by a
-    crash <directory>/lock                 taken shared by a put, exclusively by a removal
+    <directory>/incoming/…           files being written; ``sweep`` deletes those left by a crash
+    <directory>/lock                 taken shared by a put, exclusively by a removal
 
 Only the owner has access: directories have mode 0700, files 0600.
 

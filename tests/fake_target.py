@@ -1,4 +1,4 @@
-"""A fake target: it records its calls and fails on demand."""
+"""A target for tests: it records its calls and fails on demand."""
 
 from __future__ import annotations
 
