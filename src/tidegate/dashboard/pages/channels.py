@@ -300,7 +300,7 @@ class ChannelPages:
             reason_codes="" if pin is None else ", ".join(pin.row.confidence.reasons),
             evidence=() if pin is None else _evidence(pin.row),
             version=None if pin is None else pin.row.version,
-            waits=_waits(self.reads, row, freezes),
+            waits=_waits(self.reads, row, freezes, people),
             rollouts=_newest(self.reads, row),
             waves=tuple(map(describe_wave, row.policy.waves)),
             edges=tuple(edge.channel for edge in row.policy.edges),
@@ -407,15 +407,28 @@ def _evidence(pin: release_rows.Actual) -> tuple[channel_screens.EvidenceLine, .
 
 
 def _waits(
-    reads: Reads, row: channel_rows.Channel, freezes: Sequence[channel_rows.Freeze]
+    reads: Reads,
+    row: channel_rows.Channel,
+    freezes: Sequence[channel_rows.Freeze],
+    people: dashboard_layout.UserDirectory,
 ) -> tuple[rollout_screens.GateLine, ...]:
     lines: list[rollout_screens.GateLine] = []
     if row.held_at is not None:
         lines.append(
-            rollout_screens.GateLine(gate="hold", passed=False, reason=row.held_reason or "")
+            rollout_screens.GateLine(
+                gate="hold",
+                passed=False,
+                reason=f"{people(row.held_by or '')}: {row.held_reason}",
+                at=row.held_at,
+            )
         )
     lines += [
-        rollout_screens.GateLine(gate="freeze", passed=False, reason=freeze.reason)
+        rollout_screens.GateLine(
+            gate="freeze",
+            passed=False,
+            reason=f"{people(freeze.operator)}: {freeze.reason}",
+            at=freeze.started_at,
+        )
         for freeze in freezes
         if not freeze.channels or row.channel in freeze.channels
     ]
