@@ -1311,7 +1311,7 @@ DOOR = form_screens.SignInPage(
         ),
     ),
     label="Sign in",
-    fault=FormError("That did not work", "The name or the password is wrong.", "wrong_credentials"),
+    fault=FormError("The sign-in name or the password is wrong", "", "wrong_credentials"),
 )
 SETUP = form_screens.SignInPage(
     action="/setup",
@@ -1341,10 +1341,21 @@ SETUP = form_screens.SignInPage(
     label="Set up Tidegate",
 )
 LOST = form_screens.ErrorPage(
-    title="There is no rollout web@9",
-    text="It was never opened here.",
+    title="There is nothing here",
+    text="There is no rollout web@9",
     icon="search",
-    command="tidegate rollout list",
+    code="rollout_not_found",
+    links=(Option("/", "Overview", "overview"), Option("/rollouts", "Rollouts", "rollouts")),
+)
+FOUND = form_screens.ErrorPage(
+    title="3 results begin with “web”",
+    text="",
+    icon="search",
+    links=(
+        Option("/channels/web-stable", "web-stable", "channels"),
+        Option("/revisions/default.web.v7", "web.7", "releases"),
+        Option("/hosts/web-001", "web-001", "hosts"),
+    ),
 )
 
 APPROVALS = channel_screens.Approvals(
@@ -1671,7 +1682,8 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
     "settings": ("settings.html", "/settings", SETTINGS),
     "signin": ("sign_in.html", "", DOOR),
     "setup": ("sign_in.html", "", SETUP),
-    "lost": ("error.html", "/rollouts", LOST),
+    "lost": ("error.html", "", LOST),
+    "found": ("error.html", "", FOUND),
 }
 TITLES = {"signin": "Sign in", "setup": "First start"}
 

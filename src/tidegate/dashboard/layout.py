@@ -306,7 +306,9 @@ def error_page(error: TidegateError, address: bytes) -> routing.Response:
     else:
         icon, title = LOST.get(status, ("warning", "That did not work"))
         template, fault = "error.html", to_form_error(error)
-        parts = (fault.detail[:1].upper() + fault.detail[1:], *fault.notes)
+        is_lost = isinstance(error, problems.NoSuchPath)
+        detail = "No page has this address." if is_lost else fault.detail
+        parts = (detail[:1].upper() + detail[1:], *fault.notes)
         request = error.facts.get("request")
         view = form_screens.ErrorPage(
             title=title,

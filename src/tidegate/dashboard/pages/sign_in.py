@@ -117,7 +117,6 @@ def set_up(
         authentication.check_origin(request.arrived, settings)
         address = request.arrived.address
         called = PersonNames(body.login, body.name)
-        access = access
         access.set_up(body.code, called, body.password, alone=body.alone, address=address)
         session = access.sign_in(body.login, body.password, address=address)
     except TidegateError as error:
@@ -169,8 +168,9 @@ def _sign_in(
         password,
         components.Field(name="next", kind="hidden", value=destination),
     )
-    fault = None if error is None else layout.to_form_error(error)
-    return form_screens.SignInPage(action="/signin", fields=fields, label="Sign in", fault=fault)
+    return form_screens.SignInPage(
+        action="/signin", fields=fields, label="Sign in", fault=_refusal(error)
+    )
 
 
 def _reset(login: str, code: str, error: TidegateError | None = None) -> form_screens.SignInPage:
@@ -192,7 +192,7 @@ def _reset(login: str, code: str, error: TidegateError | None = None) -> form_sc
         action="/reset",
         fields=fields,
         label="Set the password",
-        fault=None if error is None else layout.to_form_error(error),
+        fault=_refusal(error),
         note="An administrator reset your password and gave you the code.",
     )
 
@@ -243,9 +243,18 @@ def _set_up(
         action="/setup",
         fields=fields,
         label="Set up Tidegate",
-        fault=None if error is None else layout.to_form_error(error),
+        fault=_refusal(error),
         note="The server printed a one-time code where it was started.",
     )
+
+
+def _refusal(error: TidegateError | None) -> components.FormError | None:
+    """Why the form was refused: what was wrong, without the general description."""
+    if error is None:
+        return None
+    found = layout.to_form_error(error)
+    detail = found.detail[:1].upper() + found.detail[1:]
+    return components.FormError(detail or found.title, "", found.code, found.notes)
 
 
 def _sign_in_page(
