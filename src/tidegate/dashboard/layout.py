@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, TypeVar
@@ -175,7 +175,7 @@ class Layout:
             form_key=secrets.token_hex(FORM_KEY_BYTES),
             stream="" if page.still or problem else _stream(page.about),
             redraws=page.redraws,
-            verbs=page.verbs,
+            verbs=page.verbs if problem is None else _keep_typed(page.verbs, path, request.body),
             problem=None if problem is None else to_form_error(problem),
             done=DONE.get(getattr(request.query, "done", ""), ""),
         )
@@ -236,6 +236,28 @@ class Layout:
     def names(self, request: Asked) -> UserDirectory:
         """The names of users, as the reader of this page may see them."""
         return UserDirectory(self._accounts, request.principal.id)
+
+
+def _keep_typed(
+    verbs: Sequence[components.VerbButton], path: str, body: object
+) -> tuple[components.VerbButton, ...]:
+    """The verbs, with what was typed into the form that was refused. A password is typed again."""
+
+    def fill(field: components.Field) -> components.Field:
+        value = getattr(body, field.name, None)
+        is_typed = field.kind not in ("hidden", "password") and isinstance(value, str | int)
+        return structs.replace(field, value=str(value)) if is_typed else field
+
+    def is_sent(verb: components.VerbButton) -> bool:
+        hidden = [it for it in verb.fields if it.kind == "hidden"]
+        return verb.action == path and all(
+            str(getattr(body, it.name, "")) == it.value for it in hidden
+        )
+
+    return tuple(
+        structs.replace(verb, fields=tuple(map(fill, verb.fields))) if is_sent(verb) else verb
+        for verb in verbs
+    )
 
 
 def _address(request: Asked, page: PageView) -> str:

@@ -1,0 +1,101 @@
+"""How the dashboard behaves under the hand: focus, refused forms, addresses, *Back*, search."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Page, expect
+
+from tests.browser.actions import confirm, cookies, prepared, sign_in
+from tests.browser.dashboard_fleet import PASSWORD, PEOPLE, DashboardFleet
+from tests.browser.furnished import furnish
+from tidegate.domain.requests.rows import REQUESTS
+
+
+def test_a_closed_dialog_gives_the_focus_back_to_the_menu_that_opened_it(
+    fleet: DashboardFleet, page: Page
+) -> None:
+    prepared(fleet)
+    sign_in(page, fleet, "approver", "/channels/stable")
+    page.click("#more-verbs > summary")
+    page.click(".menu button:text-is('Hold')")
+    expect(page.locator("dialog[open]")).to_be_visible()
+
+    page.keyboard.press("Escape")
+
+    expect(page.locator("dialog[open]")).to_have_count(0)
+    expect(page.locator("#more-verbs > summary")).to_be_focused()
+
+
+def test_a_refused_form_keeps_what_was_typed_except_the_password(
+    fleet: DashboardFleet, page: Page
+) -> None:
+    sign_in(page, fleet, "root", "/settings")
+
+    confirm(page, "Add user", login="author", name="Emmy Noether", password=PASSWORD)
+    expect(page.locator(".notice[role=alert]")).to_contain_text("taken")
+    page.click("main button:text-is('Add user')")
+
+    dialog = page.locator("dialog[open]")
+    expect(dialog.locator("[name=login]")).to_have_value("author")
+    expect(dialog.locator("[name=name]")).to_have_value("Emmy Noether")
+    expect(dialog.locator("[name=password]")).to_have_value("")
+
+
+def test_the_address_after_an_action_is_that_of_the_page(fleet: DashboardFleet, page: Page) -> None:
+    prepared(fleet)
+    sign_in(page, fleet, "approver", "/channels/stable")
+
+    confirm(page, "Hold", reason="audit")
+    expect(page.locator(".toast")).to_have_text("The channel is held.")
+
+    assert page.evaluate("location.href") == f"{fleet.url}/channels/stable"
+
+
+def test_a_form_can_be_sent_again_after_back(fleet: DashboardFleet, page: Page) -> None:
+    sign_in(page, fleet, "approver", "/hosts")
+    button = page.locator(".toolbar button")
+    page.evaluate("addEventListener('submit', event => event.preventDefault())")
+    button.click()
+    expect(button).to_be_disabled()
+
+    page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', {persisted: true}))")
+
+    expect(button).to_be_enabled()
+
+
+def test_a_held_channel_names_who_holds_it(fleet: DashboardFleet, page: Page) -> None:
+    prepared(fleet)
+    sign_in(page, fleet, "approver", "/channels/stable")
+    confirm(page, "Hold", reason="audit of the year")
+
+    holds = page.locator(".card", has_text="What holds it back")
+    expect(holds).to_contain_text("you: audit of the year")
+    seen = cookies(fleet, "viewer").get("/channels/stable").text
+    assert f"{PEOPLE['approver'][1]}: audit of the year" in seen
+
+
+def test_finds_releases_by_their_names_and_requests_by_their_ids(fleet: DashboardFleet) -> None:
+    furnish(fleet)
+    found = fleet.installation.reads.newest(REQUESTS, "by_making", limit=1)
+    request_id = found[0].row.request_id
+    client = cookies(fleet, "approver")
+
+    release = client.get("/find", params={"q": "web.1"})
+    request = client.get("/find", params={"q": request_id[:6]})
+    several = client.get("/find", params={"q": "web"})
+
+    assert release.headers["location"] == "/revisions/default.web.v1"
+    assert request.headers["location"] == f"/approvals/{request_id}"
+    assert ">web.1</a>" in several.text
+
+
+def test_a_wrong_password_is_explained_in_one_sentence_and_the_name_stays(
+    fleet: DashboardFleet, page: Page
+) -> None:
+    page.goto(f"{fleet.url}/hosts")
+    page.fill("[name=login]", "viewer")
+    page.fill("[name=password]", "not the passphrase")
+    page.click("button.first")
+
+    alert = page.locator(".notice[role=alert]")
+    expect(alert).to_have_text("The sign-in name or the password is wrongwrong_credentials")
+    expect(page.locator("[name=login]")).to_have_value("viewer")
