@@ -690,7 +690,7 @@ def channels() -> channel_screens.Channels:
                 channel=name,
                 package=package,
                 release=release,
-                confidence=state_labels.confidence("high") if release else None,
+                evidence=state_labels.evidence("operator_command", "high") if release else None,
                 state=states[name],
                 also=also,
                 rollout_id="",
@@ -738,7 +738,14 @@ CHANNEL_VERBS = (
     ),
 )
 CHANNEL = channel_screens.ChannelPage(
-    running=RUNNING[0],
+    running=structs.replace(
+        RUNNING[0],
+        channel="web-stable",
+        wanted="web.7",
+        hosts=300,
+        bar=bar([("good", "web.7", 33), ("calm", "web.6", 267)], of=[300]),
+        parts=(RunningPart("web.7", 33, "good"), RunningPart("web.6", 267, "calm")),
+    ),
     channel="web-stable",
     package="web",
     selector="env=prod,role=web",
@@ -749,7 +756,9 @@ CHANNEL = channel_screens.ChannelPage(
     digest="sha256:5c1e99d0b1a24f7c88e2",
     previous="web.6",
     since=before(minutes=18),
-    confidence=state_labels.confidence("high"),
+    evidence_chip=state_labels.evidence("operator_command", "high"),
+    by="The approver",
+    by_reason="the checkout was slow",
     reasons="an operator promoted it",
     evidence=(
         channel_screens.EvidenceLine(
@@ -778,7 +787,14 @@ CHANNEL = channel_screens.ChannelPage(
         channel_screens.RungLine("web.4", before(days=20), 236, ""),
     ),
     waves=("canary: 12 hosts, soak 15 min", "ten-percent: 20 %, soak 10 min", "half: 50 %", "rest"),
-    edges=("web-canary",),
+    edges=(
+        channel_screens.EdgeLine(
+            channel="web-canary",
+            asks="asks for success, soak 1 h",
+            passed=True,
+            reason="web.7 succeeded on web-canary at 13:02 UTC",
+        ),
+    ),
     on_failure="rollback-and-halt",
     history=(
         channel_screens.PinChange(
@@ -786,7 +802,7 @@ CHANNEL = channel_screens.ChannelPage(
             previous="web.6",
             by="The approver",
             at=before(minutes=18),
-            reason="",
+            reason="the checkout was slow",
             chip=Chip("arrow", "info", "Promoted"),
         ),
         channel_screens.PinChange(
@@ -1101,7 +1117,13 @@ HOST = host_screens.HostPage(
             at=before(seconds=22),
         ),
     ),
-    gates=(),
+    waits=(
+        host_screens.HostWait(
+            rollout_id="web-stable@web.7",
+            verdict="The host had its order and is soaking: its soak ends at 14:11 UTC.",
+            tone="info",
+        ),
+    ),
     verbs=HOST_VERBS,
     bar=arrange(HOST_VERBS, ()),
 )

@@ -99,3 +99,24 @@ def test_a_wrong_password_is_explained_in_one_sentence_and_the_name_stays(
     alert = page.locator(".notice[role=alert]")
     expect(alert).to_have_text("The sign-in name or the password is wrongwrong_credentials")
     expect(page.locator("[name=login]")).to_have_value("viewer")
+
+
+def test_a_host_says_first_what_it_runs_and_why_it_has_no_order(
+    fleet: DashboardFleet, page: Page
+) -> None:
+    prepared(fleet)
+    fleet.enroll("nowhere", "lonely")
+    sign_in(page, fleet, "approver", "/hosts/web-05")
+    expect(page.locator("#host-waits")).to_contain_text("Nothing is rolling out on stable.")
+    rollout_id = fleet.promote("stable", "web.1")
+    fleet.dispatch()
+    first = fleet.records(rollout_id)[0].host_id
+
+    # The host of a later wave has no record in the rollout, and the page knows why.
+    page.reload()
+    expect(page.locator(".page-head")).to_contain_text("has not reported, wants web.1")
+    expect(page.locator("#host-waits .verdict")).to_contain_text("waits for wave canary")
+    page.goto(f"{fleet.url}/hosts/{first}")
+    expect(page.locator("#host-waits .verdict")).to_contain_text("The host had its order")
+    page.goto(f"{fleet.url}/hosts/lonely")
+    expect(page.locator("#host-waits")).to_contain_text("no channel's selector matches its labels")

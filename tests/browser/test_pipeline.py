@@ -105,6 +105,10 @@ def test_explains_each_closed_edge_and_passes_an_overridden_one(
     expect(page.locator(".toast")).to_be_visible()
     expect_held(page, fleet, held, "web.2 failed on dev", "dev-1")
     picture(page, "failed")
+    page.goto(f"{fleet.url}/channels/prod")
+    expect(page.locator("#edges li")).to_contain_text("web.2 failed on dev")
+    expect(page.locator("#wanted")).to_contain_text("Evidence: operator command, complete")
+    expect(page.locator("#wanted")).to_contain_text(", by you")
 
     # The rollout on dev is in progress, then aborted, or another one replaces it.
     going = fleet.promote("dev", "web.3")

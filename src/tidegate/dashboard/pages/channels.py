@@ -16,7 +16,7 @@ from tidegate.control.queries import fleet_picture, pin_history
 from tidegate.control.queries.edges import edge_of
 from tidegate.control.queries.ladder import read_ladder
 from tidegate.control.queries.people import PeopleNames
-from tidegate.control.queries.reads import Reads
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.dashboard import (
     channel_map,
     channel_verbs,
@@ -182,7 +182,7 @@ def _line(
         channel=row.channel,
         package=row.package.removeprefix(f"{DEFAULT_REPOSITORY}/"),
         release="" if pin is None else pin.pinned_release_id,
-        confidence=None if pin is None else state_labels.confidence(pin.confidence.level),
+        evidence=None if pin is None else _evidence_chip(pin),
         state=state,
         also=_marks(row, freezes),
         rollout_id=row.newest_rollout_id or "",
@@ -271,6 +271,7 @@ class ChannelPages:
         freezes = [item.row for item in self.reads.range(channel_rows.FREEZES, limit=CHANNELS_MAX)]
         ladder = read_ladder(self.fleet_reader, name)
         verbs = channel_verbs.verbs_of(request, self.reads, row, pin, kept, ladder)
+        history = _history(self.reads, name, people)
         known = None
         if pin is not None:
             known = self.reads.find(
@@ -295,7 +296,9 @@ class ChannelPages:
                 ),
                 None,
             ),
-            confidence=None if pin is None else state_labels.confidence(pin.row.confidence.level),
+            evidence_chip=None if pin is None else _evidence_chip(pin.row),
+            by=history[0].by if history else "",
+            by_reason=history[0].reason if history else "",
             reasons="" if pin is None else "; ".join(map(_reason, pin.row.confidence.reasons)),
             reason_codes="" if pin is None else ", ".join(pin.row.confidence.reasons),
             evidence=() if pin is None else _evidence(pin.row),
@@ -303,9 +306,9 @@ class ChannelPages:
             waits=_waits(self.reads, row, freezes, people),
             rollouts=_newest(self.reads, row),
             waves=tuple(map(describe_wave, row.policy.waves)),
-            edges=tuple(edge.channel for edge in row.policy.edges),
+            edges=tuple(self._edge(row, pin, edge) for edge in row.policy.edges),
             on_failure=str(row.policy.on_failure),
-            history=_history(self.reads, name, people),
+            history=history,
             quarantine=kept,
             overrides=_overrides(self.reads, row, people),
             ladder=tuple(_rung(item, people) for item in ladder.rungs),
@@ -334,6 +337,23 @@ class ChannelPages:
             view=view,
             crumbs=(components.Link("Channels", "/channels"), components.Link(name)),
             verbs=verbs,
+        )
+
+    def _edge(
+        self,
+        row: channel_rows.Channel,
+        pin: Found[release_rows.Actual] | None,
+        edge: facts.ChannelEdge,
+    ) -> channel_screens.EdgeLine:
+        found = edge_of(self.fleet_reader, row, pin, edge, self.clock())
+        asks = "asks that it is idle"
+        if edge.require is facts.EdgeRequires.SUCCEEDED:
+            asks = "asks for success"
+        if edge.soak_seconds:
+            asks = f"{asks}, soak {seconds(edge.soak_seconds)}"
+        reason = self.people_names.name_in(found.reason)
+        return channel_screens.EdgeLine(
+            channel=edge.channel, asks=asks, passed=found.passed, reason=reason
         )
 
     def _automation(self, found: Automation) -> channel_screens.AutomationLine:
@@ -391,6 +411,10 @@ def _newest(reads: Reads, row: channel_rows.Channel) -> tuple[Any, ...]:
         found += [item.row for item in rows]
     newest = sorted(found, key=lambda item: item.opened_at, reverse=True)[:ROLLOUTS_SHOWN]
     return rollout_lines.summaries(reads, newest)
+
+
+def _evidence_chip(pin: release_rows.Actual) -> components.Chip:
+    return state_labels.evidence(pin.provenance.kind, pin.confidence.level)
 
 
 def _evidence(pin: release_rows.Actual) -> tuple[channel_screens.EvidenceLine, ...]:
