@@ -120,3 +120,17 @@ def test_a_host_says_first_what_it_runs_and_why_it_has_no_order(
     expect(page.locator("#host-waits .verdict")).to_contain_text("The host had its order")
     page.goto(f"{fleet.url}/hosts/lonely")
     expect(page.locator("#host-waits")).to_contain_text("no channel's selector matches its labels")
+
+
+def test_an_ended_rollout_expects_nothing_of_its_later_waves(
+    fleet: DashboardFleet, page: Page
+) -> None:
+    prepared(fleet)
+    rollout_id = fleet.promote("stable", "web.1")
+    fleet.dispatch()
+    sign_in(page, fleet, "approver", f"/rollouts/{rollout_id}")
+    confirm(page, "Abort", reason="not today")
+
+    expect(page.locator("#gates")).to_contain_text("0 of 6 hosts were done after")
+    expect(page.locator(".wave .status")).to_have_text(["2 not done", "not started"])
+    expect(page.locator(".wave[aria-current]")).to_have_count(0)

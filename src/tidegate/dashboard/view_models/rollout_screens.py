@@ -45,7 +45,7 @@ class Rollouts(Struct, frozen=True, kw_only=True):
 class WaveView(Struct, frozen=True, kw_only=True):
     name: str
     number: int
-    phase: str  # done, current, waiting
+    phase: str  # done, current, waiting, ended
     hosts: int
     settled: int
     bar: components.Bar
