@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct, structs
 
+from tidegate.control.operations.protection import Alternative
 from tidegate.control.queries.first_steps import FirstSteps
 from tidegate.control.queries.forecasts import (
     Forecast,
@@ -1683,7 +1684,16 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
     "request": (
         "request.html",
         "/approvals",
-        channel_screens.RequestPage(request=ASKED, note="prod is held."),
+        channel_screens.RequestPage(
+            request=ASKED,
+            note="prod is held.",
+            alternatives=(
+                Alternative(
+                    "A rollback in waves, which freezes and windows hold, needs nobody else",
+                    "tidegate channel rollback web-stable --to web.6 --reason …",
+                ),
+            ),
+        ),
     ),
     "maintenance": ("maintenance.html", "/maintenance", MAINTENANCE),
     "notifications": ("notifications.html", "/notifications", NOTIFICATIONS),

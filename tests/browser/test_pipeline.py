@@ -244,4 +244,15 @@ def test_a_protected_channel_needs_two_people_and_break_glass_a_review(
     expect(other.locator(".toast")).to_be_visible()
     other.goto(f"{fleet.url}/")
     expect(other.locator("main")).not_to_contain_text("bypassed the approval")
+
+    # The page of a request tells the person who asked, and nobody else, what one person can do.
+    page.goto(f"{fleet.url}/channels/dev")
+    confirm(page, "Roll back now", reason="checkout is down again")
+    alone = page.locator("#alone li")
+    expect(alone).to_have_count(2)
+    expect(alone.nth(0)).to_contain_text("tidegate channel rollback dev --to web.1 --reason")
+    expect(alone.nth(1)).to_contain_text("--break-glass")
+    other.goto(page.url)
+    expect(other.locator("h1")).to_be_visible()
+    expect(other.locator("#alone")).to_have_count(0)
     assert fleet.installation.health.differences() == []

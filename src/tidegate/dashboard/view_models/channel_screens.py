@@ -6,6 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from tidegate.control.operations.protection import Alternative
 from tidegate.control.queries.request_changes import RequestChange
 from tidegate.dashboard import components, fleet_lines
 from tidegate.dashboard.view_models import release_screens, rollout_screens
@@ -192,3 +193,4 @@ class Approvals(Struct, frozen=True, kw_only=True):
 class RequestPage(Struct, frozen=True, kw_only=True):
     request: ChannelRequestLine
     note: str = ""  # why it was approved but not carried out
+    alternatives: tuple[Alternative, ...] = ()  # what the person who asked can do alone
