@@ -124,4 +124,4 @@ def lifecycle(word: str) -> Chip:
 def evidence(kind: str, confidence: str) -> Chip:
     """On what evidence a release is pinned. It is never green: it says nothing about hosts."""
     tone, word = EVIDENCE.get(confidence, ("gone", "not judged"))
-    return Chip("shield", tone, f"Evidence: {kind.replace('_', ' ')}, {word}")
+    return Chip("shield", tone, f"{kind.replace('_', ' ')}, {word}")

@@ -296,7 +296,7 @@ class ChannelPages:
                 ),
                 None,
             ),
-            evidence_chip=None if pin is None else _evidence_chip(pin.row),
+            evidence_chip=None if pin is None else _evidence_chip(pin.row, "Evidence: "),
             by=history[0].by if history else "",
             by_reason=history[0].reason if history else "",
             reasons="" if pin is None else "; ".join(map(_reason, pin.row.confidence.reasons)),
@@ -413,8 +413,9 @@ def _newest(reads: Reads, row: channel_rows.Channel) -> tuple[Any, ...]:
     return rollout_lines.summaries(reads, newest)
 
 
-def _evidence_chip(pin: release_rows.Actual) -> components.Chip:
-    return state_labels.evidence(pin.provenance.kind, pin.confidence.level)
+def _evidence_chip(pin: release_rows.Actual, label: str = "") -> components.Chip:
+    found = state_labels.evidence(pin.provenance.kind, pin.confidence.level)
+    return structs.replace(found, word=label + found.word)
 
 
 def _evidence(pin: release_rows.Actual) -> tuple[channel_screens.EvidenceLine, ...]:
