@@ -835,6 +835,7 @@ CHANNEL = channel_screens.ChannelPage(
 REVISIONS = tuple(
     release_screens.RevisionLine(
         name=name,
+        title=f"{package}.{number}" if number else package,
         package=package,
         repository="default",
         workspace=workspace,
