@@ -759,7 +759,7 @@ CHANNEL = channel_screens.ChannelPage(
     digest="sha256:5c1e99d0b1a24f7c88e2",
     previous="web.6",
     since=before(minutes=18),
-    evidence_chip=state_labels.evidence("operator_command", "high"),
+    evidence_chip=Chip("shield", "idle", "Evidence: operator command, complete"),
     by="The approver",
     by_reason="the checkout was slow",
     reasons="an operator promoted it",
@@ -1125,7 +1125,8 @@ HOST = host_screens.HostPage(
         host_screens.HostWait(
             rollout_id="web-stable@web.7",
             verdict="The host had its order and is soaking: its soak ends at 14:11 UTC.",
-            tone="info",
+            tone="soak",
+            icon="hourglass",
         ),
     ),
     verbs=HOST_VERBS,

@@ -134,3 +134,5 @@ def test_an_ended_rollout_expects_nothing_of_its_later_waves(
     expect(page.locator("#gates")).to_contain_text("0 of 6 hosts were done after")
     expect(page.locator(".wave .status")).to_have_text(["2 not done", "not started"])
     expect(page.locator(".wave[aria-current]")).to_have_count(0)
+    page.goto(fleet.url)
+    expect(page.locator(".day")).to_contain_text("1 aborted")

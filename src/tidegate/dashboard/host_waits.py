@@ -12,6 +12,7 @@ from tidegate.control.queries.log_reader import LogReader
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Reads
 from tidegate.control.queries.rollout_waits import explain_host
+from tidegate.dashboard import components, state_labels
 from tidegate.dashboard.view_models import host_screens, rollout_screens
 from tidegate.domain.channels import rows as channel_rows
 from tidegate.domain.fleet import rows as fleet_rows
@@ -93,13 +94,17 @@ def _wait(found: Explanation) -> host_screens.HostWait:
         )
         for item in found.verdicts
     )
-    is_shut = any(not line.passed for line in lines)
-    is_done = found.host_state is HostState.CONVERGED
+    chip = components.Chip("pause", "warn", "")
+    if found.host_state is not None:
+        chip = state_labels.HOSTS[found.host_state]
+    elif all(line.passed for line in lines):
+        chip = components.Chip("play", "info", "")
     return host_screens.HostWait(
         rollout_id=found.rollout_id,
         verdict=f"{found.answer[:1].upper()}{found.answer[1:]}.",
-        tone="good" if is_done else "warn" if is_shut else "info",
-        lines=() if is_done else lines,
+        tone=chip.tone,
+        icon=chip.icon,
+        lines=() if found.host_state is HostState.CONVERGED else lines,
     )
 
 

@@ -77,6 +77,7 @@ class HostWait(Struct, frozen=True, kw_only=True):
     rollout_id: str
     verdict: str
     tone: str
+    icon: str = "ring"
     lines: tuple[rollout_screens.GateLine, ...] = ()
 
 
