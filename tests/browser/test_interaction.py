@@ -92,6 +92,7 @@ def test_a_wrong_password_is_explained_in_one_sentence_and_the_name_stays(
     fleet: DashboardFleet, page: Page
 ) -> None:
     page.goto(f"{fleet.url}/hosts")
+    expect(page.locator("[name=login]")).to_be_focused()
     page.fill("[name=login]", "viewer")
     page.fill("[name=password]", "not the passphrase")
     page.click("button.first")
@@ -99,6 +100,7 @@ def test_a_wrong_password_is_explained_in_one_sentence_and_the_name_stays(
     alert = page.locator(".notice[role=alert]")
     expect(alert).to_have_text("The sign-in name or the password is wrongwrong_credentials")
     expect(page.locator("[name=login]")).to_have_value("viewer")
+    expect(page.locator("[name=password]")).to_be_focused()
 
 
 def test_a_host_says_first_what_it_runs_and_why_it_has_no_order(
