@@ -7,6 +7,7 @@ from playwright.sync_api import Page, expect
 from tests.browser.actions import confirm, cookies, prepared, sign_in
 from tests.browser.dashboard_fleet import PASSWORD, PEOPLE, DashboardFleet
 from tests.browser.furnished import furnish
+from tests.browser.gallery import answer
 from tidegate.domain.requests.rows import REQUESTS
 
 
@@ -138,3 +139,14 @@ def test_an_ended_rollout_expects_nothing_of_its_later_waves(
     expect(page.locator(".wave[aria-current]")).to_have_count(0)
     page.goto(fleet.url)
     expect(page.locator(".day")).to_contain_text("1 aborted")
+
+
+def test_a_phone_shows_why_a_request_cannot_be_approved_without_a_touch(page: Page) -> None:
+    page.set_viewport_size({"width": 390, "height": 844})
+    page.route("**/*", answer)
+
+    page.goto("http://tidegate.test/approvals")
+
+    reason = page.locator(".request .why .reason")
+    expect(reason).to_be_visible()
+    expect(reason).to_contain_text("You made this request")
