@@ -150,3 +150,30 @@ def test_a_phone_shows_why_a_request_cannot_be_approved_without_a_touch(page: Pa
     reason = page.locator(".request .why .reason")
     expect(reason).to_be_visible()
     expect(reason).to_contain_text("You made this request")
+
+
+def test_counts_agree_with_their_nouns(fleet: DashboardFleet) -> None:
+    fleet.publish("v1", {"run": "exec web\n"})
+    fleet.channel("single")
+    fleet.enroll("single", "web-00")
+    rollout_id = fleet.promote("single", "web.1")
+    client = cookies(fleet, "viewer")
+
+    plan = client.get("/plan", params={"channel": "single", "release": "web.1"}).text
+    rollout = client.get(f"/rollouts/{rollout_id}").text
+
+    assert ">1 host<" in plan
+    assert "of 1 host done" in rollout
+    assert "1 hosts" not in plan
+
+
+def test_an_empty_list_says_whether_a_filter_hides_what_exists(fleet: DashboardFleet) -> None:
+    client = cookies(fleet, "viewer")
+    assert "No host yet" in client.get("/hosts").text
+    assert "No channel to plan for" in client.get("/plan").text
+    prepared(fleet)
+
+    assert "No host matches" in client.get("/hosts", params={"selector": "env=none"}).text
+    assert "No host matches" in client.get("/hosts", params={"filter": "revoked"}).text
+    assert "No deletion waits" in client.get("/releases", params={"tab": "deletions"}).text
+    assert "Everything was delivered" in client.get("/outbox").text

@@ -211,9 +211,9 @@ def _over_panel(tally: rows.RolloutTally) -> rollout_screens.GatePanel | None:
 
 def _describe_length(tally: rows.RolloutTally, done: int) -> str:
     assert tally.outcome_at is not None
-    hosts = _hosts(tally)
+    hosts = html.counted(_hosts(tally), "host")
     took = html.seconds(round((tally.outcome_at - tally.opened_at).total_seconds()))
-    return f"{done:,} of {hosts:,} host{'' if hosts == 1 else 's'} were done after {took}."
+    return f"{done:,} of {hosts} {'was' if done == 1 else 'were'} done after {took}."
 
 
 def over_of(tally: rows.RolloutTally) -> str:

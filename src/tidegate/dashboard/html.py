@@ -54,6 +54,7 @@ def _environment() -> Environment:
     environment.filters.update(
         absolute=absolute,
         ago=ago,
+        counted=counted,
         iso=iso,
         number=number,
         short=short,
@@ -121,6 +122,11 @@ def seconds(count: int) -> str:
 
 def number(value: int) -> str:
     return f"{value:,}"
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 host``, ``2 hosts``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def short(digest: str) -> str:

@@ -30,7 +30,7 @@ from tidegate.dashboard import (
     state_labels,
     window_lines,
 )
-from tidegate.dashboard.html import seconds
+from tidegate.dashboard.html import counted, seconds
 from tidegate.dashboard.pages.overview import quarantine
 from tidegate.dashboard.view_models import channel_screens, rollout_screens
 from tidegate.domain.access import roles, scopes, steps
@@ -217,7 +217,7 @@ def _newest_line(reads: Reads, row: channel_rows.Channel) -> rollout_screens.Rol
 
 def _count_hosts(newest: rollout_screens.RolloutLine | None) -> str:
     """How many hosts the newest rollout had: counted by the rollout, without reading the fleet."""
-    return "" if newest is None else f"{newest.hosts:,} host{'' if newest.hosts == 1 else 's'}"
+    return "" if newest is None else counted(newest.hosts, "host")
 
 
 def _rollouts(reads: Reads, ids: Sequence[str]) -> list[rollout_rows.Rollout]:
