@@ -32,7 +32,7 @@ def test_a_refused_form_keeps_what_was_typed_except_the_password(
     sign_in(page, fleet, "root", "/settings")
 
     confirm(page, "Add user", login="author", name="Emmy Noether", password=PASSWORD)
-    expect(page.locator(".notice[role=alert]")).to_contain_text("taken")
+    expect(page.locator(".notice[role=alert]")).to_contain_text("The sign-in name is taken")
     page.click("main button:text-is('Add user')")
 
     dialog = page.locator("dialog[open]")

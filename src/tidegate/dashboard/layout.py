@@ -292,7 +292,7 @@ def see_other(location: str, *cookies: str) -> routing.Response:
 
 def to_form_error(error: TidegateError) -> components.FormError:
     notes: tuple[str, ...] = ()
-    detail = error.detail
+    detail = html.sentence(error.detail)
     if isinstance(error, problems.InvalidRequest):
         detail = ""
         notes = tuple(f"{fault.field}: {fault.detail}" for fault in error.faults)
@@ -330,7 +330,7 @@ def error_page(error: TidegateError, address: bytes) -> routing.Response:
         template, fault = "error.html", to_form_error(error)
         is_lost = isinstance(error, problems.NoSuchPath)
         detail = "No page has this address." if is_lost else fault.detail
-        parts = (detail[:1].upper() + detail[1:], *fault.notes)
+        parts = (detail, *fault.notes)
         request = error.facts.get("request")
         view = form_screens.ErrorPage(
             title=title,

@@ -253,8 +253,7 @@ def _refusal(error: TidegateError | None) -> components.FormError | None:
     if error is None:
         return None
     found = layout.to_form_error(error)
-    detail = found.detail[:1].upper() + found.detail[1:]
-    return components.FormError(detail or found.title, "", found.code, found.notes)
+    return components.FormError(found.detail or found.title, "", found.code, found.notes)
 
 
 def _sign_in_page(
