@@ -22,6 +22,7 @@ from tidegate.web.responses import CSP
 
 OUT = TOOLS / "screenshots" / "gallery"
 WIDTHS = {"wide": 1440, "narrow": 390}
+HEIGHT = 900
 
 
 @contextmanager
@@ -60,8 +61,21 @@ def answer(route: Route) -> None:
         route.fulfill(status=404, body="")
 
 
+# No server answers a sample, so its header would say that it is not live.
+LIVE = """
+() => {
+  document.querySelector("#tide")?.setAttribute("data-state", "live");
+  document.querySelector("#tide .word")?.replaceChildren("Live");
+}
+"""
+
+
 def draw(page: Page, name: str, width: str, scheme: str) -> Path:
+    page.set_viewport_size({"width": WIDTHS[width], "height": HEIGHT})
     page.goto(f"http://tidegate.test/{name}")
+    page.evaluate(LIVE)
+    height = page.evaluate("document.documentElement.scrollHeight")  # so that bars are at the ends
+    page.set_viewport_size({"width": WIDTHS[width], "height": max(HEIGHT, height)})
     page.wait_for_timeout(300)
     path = OUT / f"{name}-{width}-{scheme}.png"
     page.screenshot(path=path, full_page=True)
@@ -79,7 +93,7 @@ def main(names: list[str]) -> None:
         for width, pixels in WIDTHS.items():
             for scheme in ("light", "dark"):
                 context = browser.new_context(
-                    viewport={"width": pixels, "height": 900},
+                    viewport={"width": pixels, "height": HEIGHT},
                     color_scheme=scheme,
                 )
                 page = context.new_page()

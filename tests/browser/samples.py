@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from msgspec import Struct, structs
 
+from tidegate.control.operations.protection import Alternative
 from tidegate.control.queries.first_steps import FirstSteps
 from tidegate.control.queries.forecasts import (
     Forecast,
@@ -342,12 +343,14 @@ OVERVIEW = overview_screen.Overview(
     channels=RUNNING,
     taken_at=NOW - timedelta(seconds=8),
     ended=ENDED,
+    ended_summary="2 succeeded, 1 rolled back, 1 aborted, 1 failed",
+    is_in_use=True,
     tiles=(
         overview_screen.Tile(
             label="Open rollouts",
             figure=3,
             icon="rollouts",
-            tone="info",
+            tone="bad",
             href="/rollouts",
             note="1 stopped, 1 paused",
         ),
@@ -690,7 +693,7 @@ def channels() -> channel_screens.Channels:
                 channel=name,
                 package=package,
                 release=release,
-                confidence=state_labels.confidence("high") if release else None,
+                evidence=state_labels.evidence("operator_command", "high") if release else None,
                 state=states[name],
                 also=also,
                 rollout_id="",
@@ -738,7 +741,14 @@ CHANNEL_VERBS = (
     ),
 )
 CHANNEL = channel_screens.ChannelPage(
-    running=RUNNING[0],
+    running=structs.replace(
+        RUNNING[0],
+        channel="web-stable",
+        wanted="web.7",
+        hosts=300,
+        bar=bar([("good", "web.7", 33), ("calm", "web.6", 267)], of=[300]),
+        parts=(RunningPart("web.7", 33, "good"), RunningPart("web.6", 267, "calm")),
+    ),
     channel="web-stable",
     package="web",
     selector="env=prod,role=web",
@@ -749,7 +759,9 @@ CHANNEL = channel_screens.ChannelPage(
     digest="sha256:5c1e99d0b1a24f7c88e2",
     previous="web.6",
     since=before(minutes=18),
-    confidence=state_labels.confidence("high"),
+    evidence_chip=Chip("shield", "idle", "Evidence: operator command, complete"),
+    by="The approver",
+    by_reason="the checkout was slow",
     reasons="an operator promoted it",
     evidence=(
         channel_screens.EvidenceLine(
@@ -778,7 +790,14 @@ CHANNEL = channel_screens.ChannelPage(
         channel_screens.RungLine("web.4", before(days=20), 236, ""),
     ),
     waves=("canary: 12 hosts, soak 15 min", "ten-percent: 20 %, soak 10 min", "half: 50 %", "rest"),
-    edges=("web-canary",),
+    edges=(
+        channel_screens.EdgeLine(
+            channel="web-canary",
+            asks="asks for success, soak 1 h",
+            passed=True,
+            reason="web.7 succeeded on web-canary at 13:02 UTC",
+        ),
+    ),
     on_failure="rollback-and-halt",
     history=(
         channel_screens.PinChange(
@@ -786,7 +805,7 @@ CHANNEL = channel_screens.ChannelPage(
             previous="web.6",
             by="The approver",
             at=before(minutes=18),
-            reason="",
+            reason="the checkout was slow",
             chip=Chip("arrow", "info", "Promoted"),
         ),
         channel_screens.PinChange(
@@ -816,6 +835,7 @@ CHANNEL = channel_screens.ChannelPage(
 REVISIONS = tuple(
     release_screens.RevisionLine(
         name=name,
+        title=f"{package}.{number}" if number else package,
         package=package,
         repository="default",
         workspace=workspace,
@@ -1101,7 +1121,14 @@ HOST = host_screens.HostPage(
             at=before(seconds=22),
         ),
     ),
-    gates=(),
+    waits=(
+        host_screens.HostWait(
+            rollout_id="web-stable@web.7",
+            verdict="The host had its order and is soaking: its soak ends at 14:11 UTC.",
+            tone="soak",
+            icon="hourglass",
+        ),
+    ),
     verbs=HOST_VERBS,
     bar=arrange(HOST_VERBS, ()),
 )
@@ -1311,7 +1338,7 @@ DOOR = form_screens.SignInPage(
         ),
     ),
     label="Sign in",
-    fault=FormError("That did not work", "The name or the password is wrong.", "wrong_credentials"),
+    fault=FormError("The sign-in name or the password is wrong", "", "wrong_credentials"),
 )
 SETUP = form_screens.SignInPage(
     action="/setup",
@@ -1341,10 +1368,21 @@ SETUP = form_screens.SignInPage(
     label="Set up Tidegate",
 )
 LOST = form_screens.ErrorPage(
-    title="There is no rollout web@9",
-    text="It was never opened here.",
+    title="There is nothing here",
+    text="There is no rollout web@9",
     icon="search",
-    command="tidegate rollout list",
+    code="rollout_not_found",
+    links=(Option("/", "Overview", "overview"), Option("/rollouts", "Rollouts", "rollouts")),
+)
+FOUND = form_screens.ErrorPage(
+    title="3 results begin with “web”",
+    text="",
+    icon="search",
+    links=(
+        Option("/channels/web-stable", "web-stable", "channels"),
+        Option("/revisions/default.web.v7", "web.7", "releases"),
+        Option("/hosts/web-001", "web-001", "hosts"),
+    ),
 )
 
 APPROVALS = channel_screens.Approvals(
@@ -1600,6 +1638,8 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
             channels=(),
             taken_at=NOW,
             ended=(),
+            ended_summary="",
+            is_in_use=False,
             rollouts=(),
             waiting=(),
             troubles=(),
@@ -1646,7 +1686,16 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
     "request": (
         "request.html",
         "/approvals",
-        channel_screens.RequestPage(request=ASKED, note="prod is held."),
+        channel_screens.RequestPage(
+            request=ASKED,
+            note="prod is held.",
+            alternatives=(
+                Alternative(
+                    "A rollback in waves, which freezes and windows hold, needs nobody else",
+                    "tidegate channel rollback web-stable --to web.6 --reason …",
+                ),
+            ),
+        ),
     ),
     "maintenance": ("maintenance.html", "/maintenance", MAINTENANCE),
     "notifications": ("notifications.html", "/notifications", NOTIFICATIONS),
@@ -1671,7 +1720,8 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
     "settings": ("settings.html", "/settings", SETTINGS),
     "signin": ("sign_in.html", "", DOOR),
     "setup": ("sign_in.html", "", SETUP),
-    "lost": ("error.html", "/rollouts", LOST),
+    "lost": ("error.html", "", LOST),
+    "found": ("error.html", "", FOUND),
 }
 TITLES = {"signin": "Sign in", "setup": "First start"}
 

@@ -34,7 +34,11 @@ def test_ticks_each_finished_step_and_disappears_after_the_last(fleet: Dashboard
     assert undone(fleet) == ["Enroll a host", "Promote the revision", "Send notifications"]
     fleet.enroll("stable", "web-00")
     fleet.promote("stable", "web.1")
-    assert undone(fleet) == ["Send notifications"]
+    # From now on the overview shows what happens first, and of the steps only what is missing.
+    assert lines(fleet) == {"Send notifications": False}
+    text = cookies(fleet, "viewer").get("/").text
+    assert text.index("What runs where") < text.index("First steps")
+    assert "6 of 7 done" in text
     token = fleet.served.token(PEOPLE["approver"][0])
     hook = {"name": "ops", "kind": "slack", "url": "https://hooks.example.com/x"}
     answer = fleet.served.client(token).post("/v1/subscriptions", json=hook)

@@ -105,6 +105,10 @@ def test_explains_each_closed_edge_and_passes_an_overridden_one(
     expect(page.locator(".toast")).to_be_visible()
     expect_held(page, fleet, held, "web.2 failed on dev", "dev-1")
     picture(page, "failed")
+    page.goto(f"{fleet.url}/channels/prod")
+    expect(page.locator("#edges li")).to_contain_text("web.2 failed on dev")
+    expect(page.locator("#wanted")).to_contain_text("Evidence: operator command, complete")
+    expect(page.locator("#wanted")).to_contain_text(", by you")
 
     # The rollout on dev is in progress, then aborted, or another one replaces it.
     going = fleet.promote("dev", "web.3")
@@ -240,4 +244,15 @@ def test_a_protected_channel_needs_two_people_and_break_glass_a_review(
     expect(other.locator(".toast")).to_be_visible()
     other.goto(f"{fleet.url}/")
     expect(other.locator("main")).not_to_contain_text("bypassed the approval")
+
+    # The page of a request tells the person who asked, and nobody else, what one person can do.
+    page.goto(f"{fleet.url}/channels/dev")
+    confirm(page, "Roll back now", reason="checkout is down again")
+    alone = page.locator("#alone li")
+    expect(alone).to_have_count(2)
+    expect(alone.nth(0)).to_contain_text("tidegate channel rollback dev --to web.1 --reason")
+    expect(alone.nth(1)).to_contain_text("--break-glass")
+    other.goto(page.url)
+    expect(other.locator("h1")).to_be_visible()
+    expect(other.locator("#alone")).to_have_count(0)
     assert fleet.installation.health.differences() == []

@@ -363,8 +363,8 @@ def test_pages_are_not_in_the_openapi_document(fleet: DashboardFleet) -> None:
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [
-        ("/nowhere", 404, "There is nothing here"),
-        ("/rollouts/stable@web.99", 404, "There is nothing here"),
+        ("/nowhere", 404, "No page has this address."),
+        ("/rollouts/stable@web.99", 404, "There is nothing here</h1>"),
         ("/hosts/web-00/no-such-thing", 404, "There is nothing here"),
         ("/events?at=x", 400, "That cannot be asked"),
         ("/signout", 405, "That cannot be done here"),

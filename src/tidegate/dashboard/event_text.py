@@ -291,7 +291,8 @@ def _revision(fact: Any, type: str, people: Names) -> Line | None:
             return "pencil", "idle", f"{fact.name} was drafted", f"by {people(fact.by)}"
         case "RevisionContentReplaced":
             content = fact.content
-            text = f"{content.file_count} files, {dashboard_html.size(content.total_bytes)}"
+            files = dashboard_html.counted(content.file_count, "file")
+            text = f"{files}, {dashboard_html.size(content.total_bytes)}"
             return (
                 "file",
                 "info",

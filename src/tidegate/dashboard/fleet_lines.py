@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -105,3 +106,9 @@ def ended_within_a_day(
         and item.tally.outcome_at >= now - DAY
     ]
     return tuple(sorted(ended, key=lambda item: item.at)[-ENDED_MAX:])
+
+
+def summarize(ended: Sequence[EndedRollout]) -> str:
+    """How many rollouts ended how, the most frequent first."""
+    counts = Counter(item.chip.word.lower() for item in ended)
+    return ", ".join(f"{count:,} {word}" for word, count in counts.most_common())

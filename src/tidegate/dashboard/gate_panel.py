@@ -20,11 +20,11 @@ from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import (
     components,
     grid_encoding,
+    html,
     layout as dashboard_layout,
     rollout_lines,
     state_labels,
 )
-from tidegate.dashboard.html import render_part
 from tidegate.dashboard.view_models import rollout_screens
 from tidegate.domain.access.roles import Verb
 from tidegate.domain.gates.dispatch_pass import list_blocked
@@ -143,7 +143,7 @@ def panel(
     found = _over_panel(tally) or _panel(
         gate_reports.current_report(tally), tally, is_separate=_hosts(tally) > AT_ONCE_MAX
     )
-    return routing.Response(render_part("gate_panel.html", found), media=dashboard_layout.UTF8)
+    return routing.Response(html.render_part("gate_panel.html", found), media=dashboard_layout.UTF8)
 
 
 def _panel_address(rollout_id: str) -> str:
@@ -202,9 +202,18 @@ def _over_panel(tally: rows.RolloutTally) -> rollout_screens.GatePanel | None:
     chip = state_labels.ROLLOUTS[tally.state]
     if tally.outcome is not None:
         chip = state_labels.OUTCOMES[tally.outcome]
+    done = sum(map(rollout_lines.count_settled, tally.waves))
+    took = "" if tally.outcome_at is None else f" {_describe_length(tally, done)}"
     return rollout_screens.GatePanel(
-        title="How it ended", verdict=over, tone=chip.tone, icon=chip.icon
+        title="How it ended", verdict=f"{over}{took}", tone=chip.tone, icon=chip.icon
     )
+
+
+def _describe_length(tally: rows.RolloutTally, done: int) -> str:
+    assert tally.outcome_at is not None
+    hosts = html.counted(_hosts(tally), "host")
+    took = html.seconds(round((tally.outcome_at - tally.opened_at).total_seconds()))
+    return f"{done:,} of {hosts} {'was' if done == 1 else 'were'} done after {took}."
 
 
 def over_of(tally: rows.RolloutTally) -> str:

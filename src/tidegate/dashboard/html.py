@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import Final
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from msgspec import Struct
@@ -54,6 +55,7 @@ def _environment() -> Environment:
     environment.filters.update(
         absolute=absolute,
         ago=ago,
+        counted=counted,
         iso=iso,
         number=number,
         short=short,
@@ -121,6 +123,21 @@ def seconds(count: int) -> str:
 
 def number(value: int) -> str:
     return f"{value:,}"
+
+
+OPENERS: Final = frozenset(
+    "a an another every it its no not only some that the there this you your".split()
+)
+
+
+def sentence(text: str) -> str:
+    """A message with a capital, unless it begins with a name, which keeps its letters."""
+    return text[:1].upper() + text[1:] if text.partition(" ")[0] in OPENERS else text
+
+
+def counted(count: int, noun: str) -> str:
+    """``1 host``, ``2 hosts``."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def short(digest: str) -> str:

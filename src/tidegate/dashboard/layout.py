@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, TypeVar
@@ -168,7 +168,7 @@ class Layout:
             form_key=secrets.token_hex(FORM_KEY_BYTES),
             stream="" if page.still or problem else _stream(page.about),
             redraws=page.redraws,
-            verbs=page.verbs,
+            verbs=page.verbs if problem is None else _keep_typed(page.verbs, path, request.body),
             problem=None if problem is None else to_form_error(problem),
             done=DONE.get(getattr(request.query, "done", ""), ""),
         )
@@ -231,6 +231,28 @@ class Layout:
         return UserDirectory(self._accounts, request.principal.id)
 
 
+def _keep_typed(
+    verbs: Sequence[components.VerbButton], path: str, body: object
+) -> tuple[components.VerbButton, ...]:
+    """The verbs, with what was typed into the form that was refused. A password is typed again."""
+
+    def fill(field: components.Field) -> components.Field:
+        value = getattr(body, field.name, None)
+        is_typed = field.kind not in ("hidden", "password") and isinstance(value, str | int)
+        return structs.replace(field, value=str(value)) if is_typed else field
+
+    def is_sent(verb: components.VerbButton) -> bool:
+        hidden = [it for it in verb.fields if it.kind == "hidden"]
+        return verb.action == path and all(
+            str(getattr(body, it.name, "")) == it.value for it in hidden
+        )
+
+    return tuple(
+        structs.replace(verb, fields=tuple(map(fill, verb.fields))) if is_sent(verb) else verb
+        for verb in verbs
+    )
+
+
 def _address(request: Asked, page: PageView) -> str:
     """The page's own address, without notices that are shown once."""
     pairs = [
@@ -263,7 +285,7 @@ def see_other(location: str, *cookies: str) -> routing.Response:
 
 def to_form_error(error: TidegateError) -> components.FormError:
     notes: tuple[str, ...] = ()
-    detail = error.detail
+    detail = html.sentence(error.detail)
     if isinstance(error, problems.InvalidRequest):
         detail = ""
         notes = tuple(f"{fault.field}: {fault.detail}" for fault in error.faults)
@@ -299,7 +321,9 @@ def error_page(error: TidegateError, address: bytes) -> routing.Response:
     else:
         icon, title = LOST.get(status, ("warning", "That did not work"))
         template, fault = "error.html", to_form_error(error)
-        parts = (fault.detail[:1].upper() + fault.detail[1:], *fault.notes)
+        is_lost = isinstance(error, problems.NoSuchPath)
+        detail = "No page has this address." if is_lost else fault.detail
+        parts = (detail, *fault.notes)
         request = error.facts.get("request")
         view = form_screens.ErrorPage(
             title=title,

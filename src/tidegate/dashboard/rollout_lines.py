@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import structs
 
 from tidegate.control.queries.reads import Reads
-from tidegate.dashboard import components, state_labels
+from tidegate.dashboard import components, html, state_labels
 from tidegate.dashboard.view_models import rollout_screens
 from tidegate.domain.hosts.states import SETTLED, HostState
 from tidegate.domain.rollouts import rows, states
@@ -108,7 +108,7 @@ def summary(
         is_stopped=is_open and tally is not None and tally.halted_at is not None,
         opened_at=rollout.opened_at,
         bar=components.bar(*map(wave_parts, waves), of=[wave.hosts for wave in waves]),
-        summary=f"{done:,} of {hosts:,} hosts done",
+        summary=f"{done:,} of {html.counted(hosts, 'host')} done",
         hosts=hosts,
         settled=done,
         failed=sum(wave.count(*BAD) for wave in waves),

@@ -22,7 +22,7 @@ from tidegate.control.operations.promotion_planning import Promotions
 from tidegate.control.queries import forecasts
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import components, forms, layout
-from tidegate.dashboard.html import render_part, seconds
+from tidegate.dashboard.html import counted, render_part, seconds
 from tidegate.dashboard.view_models import plan_screens
 from tidegate.domain.access import roles, scopes
 from tidegate.domain.channels import refusals, rows
@@ -316,7 +316,9 @@ def describe_history(history: forecasts.RolloutHistory) -> str:
     ]
     rollouts = "rollout" if history.rollouts == 1 else f"{history.rollouts} rollouts"
     rates = rates or ["none failed"]
-    sentence = f"Of {history.hosts:,} hosts in the last {rollouts} here {', '.join(rates)}."
+    sentence = (
+        f"Of {counted(history.hosts, 'host')} in the last {rollouts} here {', '.join(rates)}."
+    )
     if history.activation is None:
         return sentence
     least, most = (format_duration(round(count) or 1) for count in history.activation)

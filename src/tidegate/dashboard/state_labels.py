@@ -111,13 +111,8 @@ HOST_STATUS: Final[Mapping[str, Chip]] = MappingProxyType(
         "retired": Chip("moon", "gone", "Retired"),
     }
 )
-CONFIDENCE: Final[Mapping[str, Chip]] = MappingProxyType(
-    {
-        "high": Chip("shield", "idle", "Evidence: high confidence"),
-        "medium": Chip("shield", "idle", "Evidence: medium confidence"),
-        "low": Chip("shield", "warn", "Evidence: low confidence"),
-        "unknown": Chip("shield", "gone", "Confidence unknown"),
-    }
+EVIDENCE: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {"high": ("idle", "complete"), "medium": ("idle", "partial"), "low": ("warn", "weak")}
 )
 
 
@@ -125,5 +120,7 @@ def lifecycle(word: str) -> Chip:
     return LIFECYCLES.get(word, Chip("warning", "bad", word or "unknown"))
 
 
-def confidence(level: str) -> Chip:
-    return CONFIDENCE.get(level, Chip("shield", "gone", f"{level} confidence"))
+def evidence(kind: str, confidence: str) -> Chip:
+    """On what evidence a release is pinned. It is never green: it says nothing about hosts."""
+    tone, word = EVIDENCE.get(confidence, ("gone", "not judged"))
+    return Chip("shield", tone, f"{kind.replace('_', ' ')}, {word}")

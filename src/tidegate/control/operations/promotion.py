@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from typing import Any
 
 from msgspec import Struct, structs
 
@@ -349,20 +350,31 @@ class PromotionOperations:
             ),
             check=lambda: self._demand_seen(caller, channel),
             rehearse=lambda: self._promotions.rehearse_rollback(asked, chosen[0]),
-            alone=lambda command: (
-                self.preview.describe_plain(channel, command["to"])
-                if now and not lift_quarantine
-                else None
-            ),
-            at_once=lambda command: (
-                promotion_preview.spell_rollback(
-                    structs.replace(asked, to=command["to"]), "--break-glass"
-                )
-                if now
-                else ""
-            ),
+            alone=lambda command: self.find_alternatives(channel, command)[0],
+            at_once=lambda command: self.find_alternatives(channel, command)[1],
         )
         return self._warn(self._guard.run(caller, verb, go, go_plainly), now=now)
+
+    def find_alternatives(
+        self, channel: str, command: Mapping[str, Any]
+    ) -> tuple[operation_protection.Alternative | None, str]:
+        """Find the plain rollback in place of one that reaches all hosts now, and the command that
+        breaks the glass. ``command``: the arguments of the request.
+        """
+        if not command.get("now"):
+            return None, ""
+        to = command["to"]
+        asked = RollBackChannel(
+            channel=channel,
+            command_id="",
+            by="",
+            to=to,
+            now=True,
+            ignore_budgets=bool(command.get("ignore_budgets")),
+            lift_quarantine=bool(command.get("lift_quarantine")),
+        )
+        plain = None if asked.lift_quarantine else self.preview.describe_plain(channel, to)
+        return plain, promotion_preview.spell_rollback(asked, "--break-glass")
 
     def _warn(self, result: ChannelPromotion, *, now: bool) -> ChannelPromotion:
         waits = self.preview.list_waits(result.channel, result.rollout_id, now)

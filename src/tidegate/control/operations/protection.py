@@ -267,11 +267,23 @@ class ProtectionGuard:
         """Return the request for the person who made it, with what they can do alone."""
         made = self.show(found)
         command = found.row.command
-        alone, at_once = verb.alone(command), verb.at_once(command)
+        ways = self.list_alternatives(
+            caller, found.row.channels, verb.alone(command), verb.at_once(command)
+        )
+        return structs.replace(made, notes=verb.notes(command), alternatives=ways)
+
+    def list_alternatives(
+        self,
+        caller: callers.Caller,
+        channels: tuple[str, ...],
+        alone: Alternative | None,
+        at_once: str,
+    ) -> tuple[Alternative, ...]:
+        """List what takes one person, and the command that breaks the glass if the caller may."""
         ways = [] if alone is None else [alone]
-        if at_once and self._may_break_glass(caller, found.row.channels):
+        if at_once and self._may_break_glass(caller, channels):
             ways.append(Alternative("To do it at once, and have it reviewed afterwards", at_once))
-        return structs.replace(made, notes=verb.notes(command), alternatives=tuple(ways))
+        return tuple(ways)
 
     def _may_break_glass(self, caller: callers.Caller, channels: tuple[str, ...]) -> bool:
         rows = [

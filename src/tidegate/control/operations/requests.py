@@ -16,7 +16,7 @@ from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.freezes import FreezeOperations
 from tidegate.control.operations.hosts import HostOperations
 from tidegate.control.operations.promotion import ChannelPromotion, PromotionOperations
-from tidegate.control.operations.protection import ProtectionGuard, RequestShown
+from tidegate.control.operations.protection import Alternative, ProtectionGuard, RequestShown
 from tidegate.control.operations.quarantine import QuarantineOperations
 from tidegate.control.operations.rollouts import RolloutOperations
 from tidegate.control.operations.windows import WindowOperations
@@ -202,6 +202,17 @@ class RequestOperations:
         except errors.NotFound:
             return ()  # the channel was deleted
         return ()
+
+    def list_alternatives(
+        self, caller: callers.Caller, row: rows.ChannelRequest
+    ) -> tuple[Alternative, ...]:
+        """Describe what the person who made an open request can do alone instead."""
+        if row.by != caller.id or row.state not in states.OPEN:
+            return ()
+        if row.kind != steps.ROLL_BACK.name:
+            return ()
+        alone, at_once = self._operations.promotion.find_alternatives(row.channel, row.command)
+        return self._guard.list_alternatives(caller, row.channels, alone, at_once)
 
     def approve(
         self,

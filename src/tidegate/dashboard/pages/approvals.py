@@ -125,7 +125,11 @@ class ApprovalPages:
             template="request.html",
             title=request_id,
             here="/approvals",
-            view=channel_screens.RequestPage(request=line, note=note),
+            view=channel_screens.RequestPage(
+                request=line,
+                note=note,
+                alternatives=self.requests.list_alternatives(request.caller, found.row),
+            ),
             crumbs=(components.Link("Approvals", "/approvals"), components.Link(request_id)),
             verbs=line.verbs,
         )

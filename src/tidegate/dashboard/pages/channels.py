@@ -16,7 +16,7 @@ from tidegate.control.queries import fleet_picture, pin_history
 from tidegate.control.queries.edges import edge_of
 from tidegate.control.queries.ladder import read_ladder
 from tidegate.control.queries.people import PeopleNames
-from tidegate.control.queries.reads import Reads
+from tidegate.control.queries.reads import Found, Reads
 from tidegate.dashboard import (
     channel_map,
     channel_verbs,
@@ -30,7 +30,7 @@ from tidegate.dashboard import (
     state_labels,
     window_lines,
 )
-from tidegate.dashboard.html import seconds
+from tidegate.dashboard.html import counted, seconds
 from tidegate.dashboard.pages.overview import quarantine
 from tidegate.dashboard.view_models import channel_screens, rollout_screens
 from tidegate.domain.access import roles, scopes, steps
@@ -182,7 +182,7 @@ def _line(
         channel=row.channel,
         package=row.package.removeprefix(f"{DEFAULT_REPOSITORY}/"),
         release="" if pin is None else pin.pinned_release_id,
-        confidence=None if pin is None else state_labels.confidence(pin.confidence.level),
+        evidence=None if pin is None else _evidence_chip(pin),
         state=state,
         also=_marks(row, freezes),
         rollout_id=row.newest_rollout_id or "",
@@ -217,7 +217,7 @@ def _newest_line(reads: Reads, row: channel_rows.Channel) -> rollout_screens.Rol
 
 def _count_hosts(newest: rollout_screens.RolloutLine | None) -> str:
     """How many hosts the newest rollout had: counted by the rollout, without reading the fleet."""
-    return "" if newest is None else f"{newest.hosts:,} host{'' if newest.hosts == 1 else 's'}"
+    return "" if newest is None else counted(newest.hosts, "host")
 
 
 def _rollouts(reads: Reads, ids: Sequence[str]) -> list[rollout_rows.Rollout]:
@@ -263,6 +263,7 @@ class ChannelPages:
         freezes = [item.row for item in self.reads.range(channel_rows.FREEZES, limit=CHANNELS_MAX)]
         ladder = read_ladder(self.fleet_reader, name)
         verbs = channel_verbs.verbs_of(request, self.reads, row, pin, kept, ladder)
+        history = _history(self.reads, name, people)
         known = None
         if pin is not None:
             known = self.reads.find(
@@ -287,17 +288,19 @@ class ChannelPages:
                 ),
                 None,
             ),
-            confidence=None if pin is None else state_labels.confidence(pin.row.confidence.level),
+            evidence_chip=None if pin is None else _evidence_chip(pin.row, "Evidence: "),
+            by=history[0].by if history else "",
+            by_reason=history[0].reason if history else "",
             reasons="" if pin is None else "; ".join(map(_reason, pin.row.confidence.reasons)),
             reason_codes="" if pin is None else ", ".join(pin.row.confidence.reasons),
             evidence=() if pin is None else _evidence(pin.row),
             version=None if pin is None else pin.row.version,
-            waits=_waits(self.reads, row, freezes),
+            waits=_waits(self.reads, row, freezes, people),
             rollouts=_newest(self.reads, row),
             waves=tuple(map(describe_wave, row.policy.waves)),
-            edges=tuple(edge.channel for edge in row.policy.edges),
+            edges=tuple(self._edge(row, pin, edge) for edge in row.policy.edges),
             on_failure=str(row.policy.on_failure),
-            history=_history(self.reads, name, people),
+            history=history,
             quarantine=kept,
             overrides=_overrides(self.reads, row, people),
             ladder=tuple(_rung(item, people) for item in ladder.rungs),
@@ -326,6 +329,23 @@ class ChannelPages:
             view=view,
             crumbs=(components.Link("Channels", "/channels"), components.Link(name)),
             verbs=verbs,
+        )
+
+    def _edge(
+        self,
+        row: channel_rows.Channel,
+        pin: Found[release_rows.Actual] | None,
+        edge: facts.ChannelEdge,
+    ) -> channel_screens.EdgeLine:
+        found = edge_of(self.fleet_reader, row, pin, edge, self.clock())
+        asks = "asks that it is idle"
+        if edge.require is facts.EdgeRequires.SUCCEEDED:
+            asks = "asks for success"
+        if edge.soak_seconds:
+            asks = f"{asks}, soak {seconds(edge.soak_seconds)}"
+        reason = self.people_names.name_in(found.reason)
+        return channel_screens.EdgeLine(
+            channel=edge.channel, asks=asks, passed=found.passed, reason=reason
         )
 
     def _automation(self, found: Automation) -> channel_screens.AutomationLine:
@@ -385,6 +405,11 @@ def _newest(reads: Reads, row: channel_rows.Channel) -> tuple[Any, ...]:
     return rollout_lines.summaries(reads, newest)
 
 
+def _evidence_chip(pin: release_rows.Actual, label: str = "") -> components.Chip:
+    found = state_labels.evidence(pin.provenance.kind, pin.confidence.level)
+    return structs.replace(found, word=label + found.word)
+
+
 def _evidence(pin: release_rows.Actual) -> tuple[channel_screens.EvidenceLine, ...]:
     return tuple(
         channel_screens.EvidenceLine(
@@ -399,15 +424,28 @@ def _evidence(pin: release_rows.Actual) -> tuple[channel_screens.EvidenceLine, .
 
 
 def _waits(
-    reads: Reads, row: channel_rows.Channel, freezes: Sequence[channel_rows.Freeze]
+    reads: Reads,
+    row: channel_rows.Channel,
+    freezes: Sequence[channel_rows.Freeze],
+    people: dashboard_layout.UserDirectory,
 ) -> tuple[rollout_screens.GateLine, ...]:
     lines: list[rollout_screens.GateLine] = []
     if row.held_at is not None:
         lines.append(
-            rollout_screens.GateLine(gate="hold", passed=False, reason=row.held_reason or "")
+            rollout_screens.GateLine(
+                gate="hold",
+                passed=False,
+                reason=f"{people(row.held_by or '')}: {row.held_reason}",
+                at=row.held_at,
+            )
         )
     lines += [
-        rollout_screens.GateLine(gate="freeze", passed=False, reason=freeze.reason)
+        rollout_screens.GateLine(
+            gate="freeze",
+            passed=False,
+            reason=f"{people(freeze.operator)}: {freeze.reason}",
+            at=freeze.started_at,
+        )
         for freeze in freezes
         if not freeze.channels or row.channel in freeze.channels
     ]

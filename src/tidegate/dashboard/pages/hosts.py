@@ -9,19 +9,16 @@ from typing import Annotated, Any, Final, NamedTuple
 
 from msgspec import Meta
 
-from tidegate.clock import Clock
-from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.hosts import HostOperations
 from tidegate.control.queries import host_releases as query_host_releases
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.dashboard import components, html, layout as dashboard_layout, sorting, state_labels
+from tidegate.dashboard.host_waits import HostWaits
 from tidegate.dashboard.pages.overview import places_of, why_failed
-from tidegate.dashboard.view_models import host_screens, rollout_screens
+from tidegate.dashboard.view_models import host_screens
 from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.fleet import agent_versions, refusals, rows as fleet_rows, selectors
-from tidegate.domain.gates.explain import judge
 from tidegate.domain.hosts import rows as host_rows, states as host_states
-from tidegate.domain.rollouts import rows as rollout_rows, states as rollout_states
 from tidegate.errors import TidegateError
 from tidegate.kernel.model import Position
 from tidegate.web import inputs, paging, routing
@@ -29,7 +26,6 @@ from tidegate.web import inputs, paging, routing
 SCANNED_MAX = 5_000  # hosts that a selector is matched against for one page
 PAGE = 500
 ROLLOUTS_MAX = 50
-GATES_HOSTS_MAX = 2_000
 FILTERS = ("all", "silent", "revoked", "retired")
 SORTED_MAX = 2_000  # hosts that are sorted at once; with more, a page is sorted by name
 COLUMNS: Final[sorting.SortColumns[host_screens.HostRow]] = sorting.SortColumns(
@@ -233,8 +229,7 @@ class HostPages:
     """Builds the page of one host."""
 
     reads: Reads
-    fleet_reader: FleetReader
-    clock: Clock
+    waits: HostWaits
 
     def page_of(
         self, request: routing.Request[Any, Any, Any], host_id: str
@@ -269,7 +264,7 @@ class HostPages:
             facts=_facts(None if live is None else live.row),
             rollouts=tuple(_rollout_line(record, names) for record in records),
             probes=tuple(_probes(records[0])) if records else (),
-            gates=_gates(self.reads, self.fleet_reader, self.clock, host_id, records),
+            waits=self.waits.list_for(found.row),
             verbs=verbs,
             bar=components.arrange(verbs, ()),  # all in *More*, because they are final
         )
@@ -344,33 +339,6 @@ def _probe_chip(probe: host_rows.Probe) -> components.Chip:
         case host_states.ProbeStatus.FAIL:
             return components.Chip("cross", "bad", "Fail")
     return components.Chip("dots", "idle", "Not seen yet")
-
-
-def _gates(
-    reads: Reads,
-    fleet_reader: FleetReader,
-    clock: Clock,
-    host_id: str,
-    records: Sequence[host_rows.HostRecord],
-) -> tuple[rollout_screens.GateLine, ...]:
-    """What holds the host back, if its newest rollout is open and small enough to evaluate here."""
-    for record in records[:1]:
-        tally = reads.find(rollout_rows.tally_key(record.rollout_id), rollout_rows.RolloutTally)
-        if tally is None or tally.row.state not in rollout_states.OPEN:
-            return ()
-        if sum(wave.hosts for wave in tally.row.waves) > GATES_HOSTS_MAX:
-            return ()
-        state = fleet_reader.state([record.rollout_id], clock())
-        return tuple(
-            rollout_screens.GateLine(
-                gate=item.gate,
-                passed=item.passed,
-                reason=item.reason,
-                evidence="" if item.evidence is None else f"#{item.evidence.position}",
-            )
-            for item in judge(state, record.rollout_id, host_id)
-        )
-    return ()
 
 
 def _verbs(caller: callers.Caller, row: fleet_rows.Host) -> tuple[components.VerbButton, ...]:

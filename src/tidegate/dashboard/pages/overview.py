@@ -100,14 +100,16 @@ def overview(
         outbox=len(owed),
     )
     picture = pictures.look()
+    steps = first_steps.read_first_steps(reads)
+    ended = fleet_lines.ended_within_a_day(reads, clock(), lambda row: visible.channel(row.channel))
     view = overview_screen.Overview(
         tiles=_tiles(counts, clock, lines, (*asks, *requests), reviews, owed),
         counts=counts,
         channels=fleet_lines.channel_lines(reads, picture, visible.channel),
         taken_at=picture.taken_at,
-        ended=fleet_lines.ended_within_a_day(
-            reads, clock(), lambda row: visible.channel(row.channel)
-        ),
+        ended=ended,
+        ended_summary=fleet_lines.summarize(ended),
+        is_in_use=steps.rollout,
         rollouts=lines[:ROLLOUTS_MAX],
         waiting=asks,
         requests=requests,
@@ -115,7 +117,7 @@ def overview(
         troubles=(*failed, *silent)[:TROUBLES_MAX],
         quarantine=kept[:TROUBLES_MAX],
         outbox=owed[:TROUBLES_MAX],
-        checklist=checklist(first_steps.read_first_steps(reads)) if visible.all else (),
+        checklist=checklist(steps) if visible.all else (),
         news=event_text.describe_all(log, news(log, tail), people) if visible.all else (),
     )
     page = dashboard_layout.PageView(
@@ -155,7 +157,7 @@ def _tiles(
             label="Open rollouts",
             figure=counts.rollouts,
             icon="rollouts",
-            tone="info",
+            tone="bad" if stopped else "info",
             href="/rollouts",
             note=", ".join(parts),
         ),

@@ -20,7 +20,7 @@ from tidegate.dashboard import (
     simulation,
     state_labels,
 )
-from tidegate.dashboard.html import seconds
+from tidegate.dashboard.html import counted, seconds
 from tidegate.dashboard.view_models import plan_screens
 from tidegate.domain.access import roles, scopes
 from tidegate.domain.channels import facts, rows as channel_rows
@@ -139,7 +139,7 @@ def _waves(planned: PlannedPromotion) -> tuple[plan_screens.PlanWaveLine, ...]:
             soak=seconds(wave.soak_seconds) if wave.soak_seconds else "none",
             failures_max=wave.failures_max,
             sample=wave.hosts[:SAMPLE],
-            bar=components.bar([("info", "hosts", len(wave.hosts))], of=[most]),
+            bar=components.bar([("info", "planned", len(wave.hosts))], of=[most]),
         )
         for number, wave in enumerate(waves)
     )
@@ -175,14 +175,16 @@ def _findings(
             done = sum(map(rollout_lines.count_settled, tally.row.waves))
             hosts = sum(wave.hosts for wave in tally.row.waves)
             word = state_labels.ROLLOUTS[tally.row.state].word.lower()
-            text = f"It is {word}, {done:,} of {hosts:,} hosts done."
+            text = f"It is {word}, {done:,} of {counted(hosts, 'host')} done."
             under_way = tally.row.state in states.OPEN
             look = ("warning", "warn") if under_way else ("info", "info")
             say(*look, f"It takes over from {planned.supersedes}", text)
     if planned is not None and planned.plan.unstaged:
         some = ", ".join(planned.plan.unstaged[:SAMPLE])
         count = len(planned.plan.unstaged)
-        say("warning", "warn", f"{count:,} hosts are in no wave", f"{some} … get no order.")
+        word = f"{counted(count, 'host')} {'is' if count == 1 else 'are'} in no wave"
+        more = " …" if count > SAMPLE else ""
+        say("warning", "warn", word, f"No order for {some}{more}.")
     for name in () if planned is None else planned.plan.empty_waves:
         say("warning", "warn", f"Wave {name} takes no host now", "It is left out.")
     for edge in row.policy.edges:

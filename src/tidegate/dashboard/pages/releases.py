@@ -12,6 +12,7 @@ from tidegate.dashboard import components, layout as dashboard_layout, sorting, 
 from tidegate.dashboard.view_models import release_screens
 from tidegate.domain.access import callers, principals, roles, scopes, steps
 from tidegate.domain.packages import rows as package_rows, states
+from tidegate.domain.releases.from_packages import release_id_of
 from tidegate.web import inputs, paging, routing
 
 TABS = {
@@ -204,6 +205,7 @@ def revision_line(
 ) -> release_screens.RevisionLine:
     return release_screens.RevisionLine(
         name=row.name,
+        title=release_id_of(row.package, row.number) if row.number else path_of(row),
         package=path_of(row),
         repository=row.repository,
         workspace=row.workspace,

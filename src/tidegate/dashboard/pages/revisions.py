@@ -124,7 +124,7 @@ class RevisionPages:
             references=_references(manifest),
             references_cut=max(0, len(manifest.references) - REFERENCES_MAX),
         )
-        title = path_of(row) + (f" revision {row.number}" if row.number else "")
+        title = view.line.title
         return dashboard_layout.PageView(
             template="revision.html",
             title=title,
@@ -190,7 +190,9 @@ def _changes(
     against = ""
     if older is not None:
         old = read_manifest(blobs, older.content)
-        against = f"revision {older.number}" if older.number else older.name
+        against = older.name
+        if older.number:
+            against = from_packages.release_id_of(older.package, older.number)
     found = file_changes.diff_files(blobs, old, manifest)
     files = tuple(
         _file(item, number < FILES_OPEN_MAX) for number, item in enumerate(found[:FILES_MAX])

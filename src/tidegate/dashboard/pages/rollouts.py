@@ -270,7 +270,7 @@ def _wave(
         and tally.state not in rollout_states.CLEARABLE
     )
     if number < tally.current_wave or (done == wave.hosts and phase == "current") or over:
-        phase = "done" if done == wave.hosts else phase
+        phase = "done" if done == wave.hosts else "ended" if over else phase
     return rollout_screens.WaveView(
         name=wave.name or "all",
         number=number,
@@ -294,6 +294,10 @@ def _status(
         return components.Chip("cross", "bad", f"{bad:,} failed or rolled back")
     if phase == "done":
         return components.Chip("check", "good", "done")
+    if phase == "ended":
+        missing = wave.hosts - rollout_lines.count_settled(wave)
+        began = wave.left or wave.count(*host_states.HostState)
+        return components.Chip("skip", "gone", f"{missing:,} not done" if began else "not started")
     if phase == "waiting":
         return components.Chip("ring", "idle", f"after wave {number}")
     if tally.halted_at is not None:

@@ -167,8 +167,9 @@ def _sign_in(
         password,
         components.Field(name="next", kind="hidden", value=destination),
     )
-    fault = None if error is None else layout.to_form_error(error)
-    return form_screens.SignInPage(action="/signin", fields=fields, label="Sign in", fault=fault)
+    return form_screens.SignInPage(
+        action="/signin", fields=fields, label="Sign in", fault=_refusal(error)
+    )
 
 
 def _reset(login: str, code: str, error: TidegateError | None = None) -> form_screens.SignInPage:
@@ -190,7 +191,7 @@ def _reset(login: str, code: str, error: TidegateError | None = None) -> form_sc
         action="/reset",
         fields=fields,
         label="Set the password",
-        fault=None if error is None else layout.to_form_error(error),
+        fault=_refusal(error),
         note="An administrator reset your password and gave you the code.",
     )
 
@@ -241,9 +242,17 @@ def _set_up(
         action="/setup",
         fields=fields,
         label="Set up Tidegate",
-        fault=None if error is None else layout.to_form_error(error),
+        fault=_refusal(error),
         note="The server printed a one-time code where it was started.",
     )
+
+
+def _refusal(error: TidegateError | None) -> components.FormError | None:
+    """Why the form was refused: what was wrong, without the general description."""
+    if error is None:
+        return None
+    found = layout.to_form_error(error)
+    return components.FormError(found.detail or found.title, "", found.code, found.notes)
 
 
 def _sign_in_page(

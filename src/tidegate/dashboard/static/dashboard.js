@@ -26,10 +26,18 @@ function toggleTheme() {
 
 // ── dialogs, buttons ────────────────────────────────────────────────────────────────────────────
 
+// A dialog gives the focus back to what opened it. A choice of a menu is hidden by then; its menu is not.
+function open(opener) {
+  const dialog = one(`#${CSS.escape(opener.dataset.opens)}`);
+  const menu = opener.closest("details[data-menu]");
+  if (menu) dialog?.addEventListener("close", () => one("summary", menu).focus(), { once: true });
+  dialog?.showModal();
+}
+
 document.addEventListener("click", (event) => {
   const target = event.target.closest("[data-opens], [data-closes], [data-theme-toggle], [aria-disabled=true], dialog");
   if (!target) return;
-  if (target.dataset.opens) one(`#${CSS.escape(target.dataset.opens)}`)?.showModal();
+  if (target.dataset.opens) open(target);
   else if ("closes" in target.dataset) target.closest("dialog").close();
   else if ("themeToggle" in target.dataset) toggleTheme();
   else if (target.tagName === "DIALOG" && event.target === target) target.close();
@@ -55,6 +63,8 @@ document.addEventListener("submit", (event) => {
     setTimeout(() => (button.disabled = true));
   }
 });
+// A browser may keep the page as it was sent, and show it again on *Back*.
+addEventListener("pageshow", () => all("button[disabled]").forEach((button) => (button.disabled = false)));
 
 // ── keys ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -193,7 +203,7 @@ const toast = one("[data-toast]");
 if (toast) {
   setTimeout(() => toast.remove(), 6000);
   const url = new URL(location);
-  url.searchParams.delete("done");
+  for (const once of ["done", "min_position"]) url.searchParams.delete(once);
   history.replaceState(null, "", url);
 }
 tick();

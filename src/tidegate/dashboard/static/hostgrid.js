@@ -2,7 +2,8 @@
 // Changes are pairs of index and byte. They are painted at once; the image is drawn once a frame.
 
 const NAMES_MAX = 2000;
-const GUTTER = 92;
+// Room for the names of the waves: on a wide screen, on a narrower one, and on a phone.
+const GUTTERS = [[900, 132], [520, 92], [0, 0]];
 
 export class HostGrid {
   constructor(box, buttons, soaking) {
@@ -139,7 +140,7 @@ export class HostGrid {
   layout() {
     this.width = this.box.clientWidth;
     const ratio = Math.min(devicePixelRatio || 1, 2);
-    const gutter = this.waves.length > 1 && this.width > 520 ? GUTTER : 0;
+    const gutter = this.waves.length > 1 ? GUTTERS.find(([width]) => this.width >= width)[1] : 0;
     const room = this.width - gutter;
     const most = Number({ small: 180, middle: 320, large: 520 }[this.box.dataset.size]);
     let pitch = 16;
@@ -290,7 +291,7 @@ export class HostGrid {
     context.textBaseline = "top";
     this.starts.forEach(({ y }, wave) => {
       let text = `${wave + 1} · ${this.waveNames[wave]}`;
-      while (text.length > 4 && context.measureText(text).width > (GUTTER - 12) * ratio) text = `${text.slice(0, -2)}…`;
+      while (text.length > 4 && context.measureText(text).width > (this.gutter - 12) * ratio) text = `${text.slice(0, -2)}…`;
       context.fillText(text, 0, (y + 1) * ratio);
     });
   }

@@ -6,6 +6,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
+from tidegate.control.operations.protection import Alternative
 from tidegate.control.queries.request_changes import RequestChange
 from tidegate.dashboard import components, fleet_lines
 from tidegate.dashboard.view_models import release_screens, rollout_screens
@@ -38,7 +39,7 @@ class ChannelLine(Struct, frozen=True, kw_only=True):
     channel: str
     package: str
     release: str
-    confidence: components.Chip | None
+    evidence: components.Chip | None
     state: components.Chip
     also: tuple[components.Chip, ...]
     rollout_id: str
@@ -63,6 +64,15 @@ class EvidenceLine(Struct, frozen=True, kw_only=True):
     ref: str
     digest: str
     at: str
+
+
+class EdgeLine(Struct, frozen=True, kw_only=True):
+    """A channel before this one, and whether it lets the pinned release through."""
+
+    channel: str
+    asks: str
+    passed: bool
+    reason: str
 
 
 class PinChange(Struct, frozen=True, kw_only=True):
@@ -124,7 +134,9 @@ class ChannelPage(Struct, frozen=True, kw_only=True):
     previous: str
     since: datetime | None
     running: fleet_lines.RunningLine | None = None  # what its hosts run; None: it has no hosts
-    confidence: components.Chip | None
+    evidence_chip: components.Chip | None
+    by: str  # who pinned the release
+    by_reason: str
     reasons: str
     reason_codes: str = ""
     evidence: tuple[EvidenceLine, ...]
@@ -132,7 +144,7 @@ class ChannelPage(Struct, frozen=True, kw_only=True):
     waits: tuple[rollout_screens.GateLine, ...]
     rollouts: tuple[rollout_screens.RolloutLine, ...]
     waves: tuple[str, ...]
-    edges: tuple[str, ...]
+    edges: tuple[EdgeLine, ...]
     on_failure: str
     history: tuple[PinChange, ...]
     quarantine: tuple[Quarantine, ...]
@@ -181,3 +193,4 @@ class Approvals(Struct, frozen=True, kw_only=True):
 class RequestPage(Struct, frozen=True, kw_only=True):
     request: ChannelRequestLine
     note: str = ""  # why it was approved but not carried out
+    alternatives: tuple[Alternative, ...] = ()  # what the person who asked can do alone

@@ -71,6 +71,16 @@ class ProbeLine(Struct, frozen=True, kw_only=True):
     at: datetime | None
 
 
+class HostWait(Struct, frozen=True, kw_only=True):
+    """What a host waits for in one open rollout; without a rollout, why it gets no orders."""
+
+    rollout_id: str
+    verdict: str
+    tone: str
+    icon: str = "ring"
+    lines: tuple[rollout_screens.GateLine, ...] = ()
+
+
 class HostPage(Struct, frozen=True, kw_only=True):
     row: HostRow
     enrolled_at: datetime
@@ -80,6 +90,6 @@ class HostPage(Struct, frozen=True, kw_only=True):
     facts: tuple[components.Option, ...]  # what the host reports of its machine
     rollouts: tuple[HostRolloutLine, ...]
     probes: tuple[ProbeLine, ...]
-    gates: tuple[rollout_screens.GateLine, ...]
+    waits: tuple[HostWait, ...]
     verbs: tuple[components.VerbButton, ...]
     bar: components.VerbBar

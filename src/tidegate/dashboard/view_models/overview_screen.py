@@ -63,6 +63,8 @@ class Overview(Struct, frozen=True, kw_only=True):
     channels: tuple[fleet_lines.RunningLine, ...]
     taken_at: datetime  # when the hosts of the channels were counted
     ended: tuple[fleet_lines.EndedRollout, ...]
+    ended_summary: str  # how many ended how
+    is_in_use: bool  # something was promoted
     rollouts: tuple[rollout_screens.RolloutLine, ...]
     waiting: tuple[release_screens.PendingApproval, ...]
     troubles: tuple[Trouble, ...]

@@ -24,6 +24,7 @@ class PendingApproval(Struct, frozen=True, kw_only=True):
 
 class RevisionLine(Struct, frozen=True, kw_only=True):
     name: str
+    title: str  # the release if it is published, else its package
     package: str
     repository: str
     workspace: str

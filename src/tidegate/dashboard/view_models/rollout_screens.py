@@ -45,7 +45,7 @@ class Rollouts(Struct, frozen=True, kw_only=True):
 class WaveView(Struct, frozen=True, kw_only=True):
     name: str
     number: int
-    phase: str  # done, current, waiting
+    phase: str  # done, current, waiting, ended
     hosts: int
     settled: int
     bar: components.Bar
@@ -63,6 +63,7 @@ class GateLine(Struct, frozen=True, kw_only=True):
     hosts: int = 0
     sample: tuple[str, ...] = ()  # some of these hosts
     href: str = ""  # lists all of them
+    at: datetime | None = None  # since when, if a person closed it
 
 
 class GatePanel(Struct, frozen=True, kw_only=True):
