@@ -18,7 +18,7 @@ from tests.contract.address import Address
 from tidegate.clock import Clock, ManualClock, system_clock
 from tidegate.control.outbox.sender import OutboxSender
 from tidegate.control.outbox.targets import Effect, Target, TargetDone, TargetFailed
-from tidegate.control.queries.outbox import OutboxReader
+from tidegate.control.queries.outbox_reader import OutboxReader
 from tidegate.control.runtime import Control
 from tidegate.domain.outbox import declarations as outbox
 from tidegate.domain.outbox.documents import OutboxDocument

@@ -44,7 +44,7 @@ from tidegate.control.outbox.sender import (
     recover,
 )
 from tidegate.control.outbox.targets import Effect, TargetDone, TargetFailed
-from tidegate.control.queries.outbox import OutboxReader
+from tidegate.control.queries.outbox_reader import OutboxReader
 from tidegate.control.runtime import Control
 from tidegate.domain.outbox.facts import IntentCancelled
 from tidegate.domain.outbox.names import intent_id

@@ -34,7 +34,7 @@ from tidegate.control.outbox.targets import TargetDone, TargetFailed
 from tidegate.control.publication.entries import ServedState
 from tidegate.control.publication.manifests import BadSignature, ManifestResponse, verify_manifest
 from tidegate.control.queries import history
-from tidegate.control.queries.outbox import OutboxReader
+from tidegate.control.queries.outbox_reader import OutboxReader
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.content.differences import FileChangeKind
 from tidegate.domain.outbox.documents import OutboxDocument

@@ -49,13 +49,13 @@ from tidegate.control.operations.targets import TargetOperations
 from tidegate.control.publication import manifests, publisher
 from tidegate.control.queries import (
     as_of,
-    documents,
     forecasts,
     history,
     log_health,
     log_reader,
     people,
 )
+from tidegate.control.queries.outbox_reader import OutboxReader
 from tidegate.control.queries.reads import Reads
 from tidegate.control.runtime import Control, Submit
 from tidegate.control.secrets import Secrets
@@ -125,7 +125,7 @@ class Installation:
         self.log = log_reader.LogReader(self.store, self.folds.vocabulary)
         self.row_history = as_of.RowHistory(self.store, self.folds)
         self.scope_history = history.ScopeHistory(self.store)
-        self.outbox_reader = documents.OutboxReader(self.store)
+        self.outbox_reader = OutboxReader(self.store)
         self.fleet_reader = reader.FleetReader(self.store, self.blobs)
         self.health = log_health.LogHealth(self.store, self.folds, self.clock)
 

@@ -126,7 +126,8 @@ def number(value: int) -> str:
 
 
 OPENERS: Final = frozenset(
-    "a an another every it its no not only some that the there this you your".split()
+    {"a", "an", "the", "another", "every", "some", "no", "only", "not"}
+    | {"it", "its", "that", "this", "there", "you", "your"}
 )
 
 

@@ -9,7 +9,7 @@ from msgspec import Meta, structs
 
 from tidegate.api.routes.releases import ScopeName, demand_channel
 from tidegate.control.operations.outbox import OutboxOperations
-from tidegate.control.queries.outbox import OutboxReader
+from tidegate.control.queries.outbox_reader import OutboxReader
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access import roles, scopes, steps
 from tidegate.domain.channels.refusals import ChannelNotFound

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tidegate.control.operations.execute import Execute
-from tidegate.control.queries.outbox import OutboxReader
+from tidegate.control.queries.outbox_reader import OutboxReader
 from tidegate.domain.access import callers, scopes, steps
 from tidegate.domain.outbox import names, slices as outbox_slices
 from tidegate.kernel import model, slices as kernel_slices

@@ -9,7 +9,7 @@ from typing import Annotated, Final, NamedTuple
 from msgspec import Meta, structs
 
 from tidegate.control.operations.outbox import OutboxOperations
-from tidegate.control.queries.outbox import OutboxReader
+from tidegate.control.queries.outbox_reader import OutboxReader
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import components, layout as dashboard_layout, sorting, state_labels
 from tidegate.dashboard.view_models import log_screens

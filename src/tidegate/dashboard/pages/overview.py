@@ -9,12 +9,12 @@ from tidegate.clock import Clock
 from tidegate.control.fleet.reader import FleetReader
 from tidegate.control.operations.protection import ProtectionGuard
 from tidegate.control.queries import (
-    documents,
     first_steps,
     fleet_picture,
     host_releases,
     log_reader,
 )
+from tidegate.control.queries.outbox_reader import OutboxReader
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import (
     event_text,
@@ -68,7 +68,7 @@ def overview(
     request: routing.Request[inputs.Nothing, dashboard_layout.PageQuery, inputs.Nothing],
     reads: Reads,
     log: log_reader.LogReader,
-    outbox_reader: documents.OutboxReader,
+    outbox_reader: OutboxReader,
     fleet_reader: FleetReader,
     clock: Clock,
     tail: Tail,
