@@ -952,11 +952,11 @@ def test_must_fit_requires_the_time_of_activation_and_soak() -> None:
         return windowed(fleet_state(where, fleet(1)), **nightly)
 
     assert names(of(3_000, must_fit=True)) == ["web-00"]
-    assert names(of(3_001)) == ["web-00"], "it need not fit"
-    late = of(3_001, must_fit=True)
+    assert names(of(3_060)) == ["web-00"], "it need not fit"
+    late = of(3_060, must_fit=True)
     assert names(late) == []
     assert explain(late, ROLLOUT, "web-00").answer == (
-        "window: Window nightly closes in 1 h, web-00 needs up to 1 h 1 s; "
+        "window: Window nightly closes in 1 h, web-00 needs up to 1 h 1 min; "
         "the next opening that is long enough is Tue 5 May 07:00 UTC"
     )
 
