@@ -339,6 +339,23 @@ def test_every_outcome_has_an_event_of_its_name(outcome: Outcome) -> None:
     assert "By Ann." in sentences_of(notice, "Ann")
 
 
+def opened_by_bob(rollout_id: str, **more: Any) -> RolloutOpened:
+    return RolloutOpened(
+        rollout_id=rollout_id,
+        at=T0,
+        channel="prod",
+        target_ref="web.4",
+        target_closure="sha256:4",
+        plan_digest="sha256:p",
+        waves=(),
+        on_failure=OnFailure.HALT,
+        retention_seconds=0,
+        operator="user_bob",
+        reason="it burns",
+        **more,
+    )
+
+
 def test_an_override_is_reported_as_an_emergency_and_as_a_resume() -> None:
     fact = GateOverridden(
         rollout_id=ROLLOUT,
@@ -355,6 +372,20 @@ def test_an_override_is_reported_as_an_emergency_and_as_a_resume() -> None:
     assert resumed.key != emergency.key
     assert title_of(emergency) == f"! prod: web.4 passes the gate {OverridableGate.EDGES}"
     assert "By Bob: hotfix." in sentences_of(emergency, "Bob")
+
+
+def test_a_promotion_that_overrides_a_gate_resumes_nothing() -> None:
+    override = GateOverridden(
+        rollout_id=ROLLOUT,
+        at=T0,
+        gate=OverridableGate.EDGES,
+        operator="user_bob",
+        reason="hotfix",
+    )
+
+    found = notices_of([followed(opened_by_bob(ROLLOUT), 7), followed(override, 8)], {})
+
+    assert [item.event for item in found] == ["rollout.opened", "emergency.used"]
 
 
 def test_bypassing_a_wave_is_one_emergency() -> None:
@@ -407,21 +438,7 @@ def test_a_rollback_at_once_that_bypasses_the_approval_is_one_emergency() -> Non
         command={"to": "web.4"},
         reason="it burns",
     )
-    opened = RolloutOpened(
-        rollout_id="prod@web.4~2",
-        at=T0,
-        channel="prod",
-        target_ref="web.4",
-        target_closure="sha256:4",
-        plan_digest="sha256:p",
-        waves=(),
-        on_failure=OnFailure.HALT,
-        retention_seconds=0,
-        operator="user_bob",
-        reason="it burns",
-        emergency=True,
-        rollback_of="web.5",
-    )
+    opened = opened_by_bob("prod@web.4~2", emergency=True, rollback_of="web.5")
     elsewhere = structs.replace(opened, rollout_id="dev@web.4~2", channel="dev")
 
     facts = [followed(used, 7), followed(opened, 8), followed(elsewhere, 9)]

@@ -493,14 +493,19 @@ def notices_of(page: Sequence[Followed], rows: Rows) -> list[notices.Notice]:
 
     One cause makes one notice. If one commit both stops and halts a rollout, only the halt is
     reported: it comes after the transition there, while a halt of an earlier commit comes before
-    it. If a commit bypasses an approval, the notice about that says what was done, so there is no
-    second emergency notice about the rollback or the override itself. A commit that starts several
-    waves is one emergency.
+    it. A promotion that overrides a gate opens a rollout, and resumes none. A commit that starts
+    several waves is one emergency. If a commit bypasses an approval, the notice about that says
+    what was done, so there is no second emergency notice about the rollback or the override itself.
     """
     halts = {
         (item.fact.rollout_id, item.fact.at): item.position
         for item in page
         if isinstance(item.fact, rollouts.RolloutHalted)
+    }
+    opened = {
+        (item.fact.rollout_id, item.at)
+        for item in page
+        if isinstance(item.fact, rollouts.RolloutOpened)
     }
     bypassed = {
         (channel, item.at)  # facts of one commit have the same time
@@ -516,7 +521,8 @@ def notices_of(page: Sequence[Followed], rows: Rows) -> list[notices.Notice]:
             halted = halts.get((fact.rollout_id, fact.at))
             if halted is not None and halted > item.position:
                 continue
-        notice = notice_of(item, rows)
+        is_new = isinstance(fact, rollouts.GateOverridden) and (fact.rollout_id, item.at) in opened
+        notice = None if is_new else notice_of(item, rows)
         if notice is not None:
             found.append(notice)
         also = _ALSO.get(type(fact))
