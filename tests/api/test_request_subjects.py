@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from typing import Any
 from unittest.mock import patch
 
 import httpx2
@@ -22,8 +23,10 @@ from tests.api.protected_fleet import (
 )
 from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet
 from tidegate.control import request_deadlines
+from tidegate.control.operations import freezes
 from tidegate.control.worker import make_request_deadlines
 from tidegate.domain.access.roles import Grant, Role
+from tidegate.domain.windows import slices as window_slices
 
 WINDOW = {
     "window_id": "nights",
@@ -514,3 +517,65 @@ def test_labels_that_loosen_a_window_or_budget_of_a_host_take_two_people(
         assert approve(cem, asked.json()).json()["state"] == "executed"
     labels = fleet.viewer.get("/v1/hosts/web-01").json()["labels"]
     assert {key: labels.get(key) for key in after} == after
+
+
+def test_deletes_only_the_window_whose_channels_were_looked_at(fleet: ServedFleet) -> None:
+    """Wrong version: an edit in between let one person delete a window of a protected channel."""
+    other = {"channel": "other", "package": "default/web", "selector": "app=other"}
+    assert fleet.manager.post("/v1/channels", json=other).status_code == 201
+    window = {
+        "window_id": "nights",
+        "kind": "deny",
+        "zone": "UTC",
+        "channels": ["other"],
+        "start": "2026-01-01T02:00",
+        "duration_seconds": 3_600,
+        "rule": "FREQ=DAILY",
+        **WHY,
+    }
+    url = "/v1/windows/nights"
+    assert fleet.operator.post("/v1/windows", json=window).status_code == 201
+    protect(fleet)
+    spec_of = window_slices.spec_of
+    seen = {"if-match": fleet.operator.get(url).headers["etag"]}
+    others = [lambda: fleet.operator.patch(url, json={"channels": [CHANNEL], **WHY}, headers=seen)]
+
+    def spec_of_row(row: Any) -> Any:
+        if others:
+            assert others.pop()().status_code == 200
+        return spec_of(row)
+
+    with patch.object(window_slices, "spec_of", spec_of_row):
+        late = fleet.operator.post(f"{url}/delete", json=WHY)
+
+    assert (late.status_code, late.json()["code"]) == (409, "version_conflict"), late.text
+    assert fleet.viewer.get(url).json()["channels"] == [CHANNEL]
+
+
+def test_ends_only_the_freeze_whose_channels_were_looked_at(fleet: ServedFleet) -> None:
+    """Wrong version: another freeze of the same name in between was ended by one person."""
+    other = {"channel": "other", "package": "default/web", "selector": "app=other"}
+    assert fleet.manager.post("/v1/channels", json=other).status_code == 201
+    end = "/v1/freezes/sale/end"
+
+    def start(channel: str) -> None:
+        body = {"freeze_id": "sale", "channels": [channel], **WHY}
+        assert fleet.operator.post("/v1/freezes", json=body).status_code == 201
+
+    start("other")
+    protect(fleet)
+    list_scopes = freezes.list_scopes
+    eve = fleet.served.as_role(Role.FLEET_OPERATOR)
+    others = [lambda: (fleet.operator.post(end, json=WHY), start(CHANNEL))]
+
+    def list_scopes_late(channels: tuple[str, ...]) -> list[str]:
+        if others:
+            others.pop()()
+        return list_scopes(channels)
+
+    with patch.object(freezes, "list_scopes", list_scopes_late):
+        late = eve.post(end, json=WHY)
+
+    assert (late.status_code, late.json()["code"]) == (409, "version_conflict"), late.text
+    (found,) = fleet.viewer.get("/v1/freezes").json()["items"]
+    assert found["channels"] == [CHANNEL]

@@ -16,6 +16,7 @@ from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access import principals, roles, steps
 from tidegate.domain.channels import refusals, rows, slices
 from tidegate.domain.requests.refusals import BreakGlassForbidden
+from tidegate.errors import StaleVersion
 from tidegate.web import inputs, paging, routing, shapes
 
 FreezeId = Annotated[str, Meta(min_length=1, max_length=63)]
@@ -123,7 +124,7 @@ ROUTES = (
         routing.requires_step(steps.END_FREEZE, None),  # the operation checks each of its channels
         shapes.Written,
         requests=RequestShown,
-        errors=(refusals.FreezeNotFound, BreakGlassForbidden),
+        errors=(refusals.FreezeNotFound, StaleVersion, BreakGlassForbidden),
         dry_run=True,
     ),
 )

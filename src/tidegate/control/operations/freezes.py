@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from tidegate.clock import Clock
 from tidegate.control.operations import ids, protection
@@ -85,15 +85,18 @@ class FreezeOperations:
         are no longer known.
 
         Raises:
-            FreezeNotFound.
+            FreezeNotFound. StaleVersion: another freeze got this name meanwhile.
         """
         found = self._reads.find(rows.freeze_key(freeze_id), rows.Freeze)
         for scope in [roles.EVERYWHERE] if found is None else list_scopes(found.row.channels):
             caller.demand(steps.END_FREEZE, scope)
-        command = slices.EndFreeze(freeze_id=freeze_id, operator=caller.id, reason=reason)
+        asked = slices.EndFreeze(freeze_id=freeze_id, operator=caller.id, reason=reason)
+        # Another freeze of this name may cover other channels.
+        seen = None if found is None else found.version
+        command = structs.replace(asked, expected_version=seen)
 
         def run(by: callers.Caller) -> CommandOutcome:
-            return self._execute(slices.end_freeze, command, by)
+            return self._execute(slices.end_freeze, command, by, asked=asked)
 
         if found is None or (found.row.until is not None and found.row.until <= self._clock()):
             return run(caller).position  # it no longer has any effect
@@ -105,7 +108,7 @@ class FreezeOperations:
             own_freeze=freeze_id,
             rehearse=lambda: self._execute.rehearse(slices.end_freeze, command),
         )
-        earlier = lambda: self._execute.earlier(slices.end_freeze, command, caller)  # noqa: E731
+        earlier = lambda: self._execute.earlier(slices.end_freeze, asked, caller)  # noqa: E731
         return self._guard.run(caller, verb, run, earlier).position
 
 

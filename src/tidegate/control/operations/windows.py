@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
+from msgspec import structs
 
 from tidegate.clock import Clock
 from tidegate.control.operations import freezes, protection
@@ -147,6 +148,8 @@ class WindowOperations:
             {"window_id": window_id, "reason": reason},
             self._covered(window_slices.spec_of(found.row)),
             lambda: self._demand_seen(caller, window_id),
+            # An edit may have moved the window to other channels.
+            seen=found.version if caller.expected_version is None else caller.expected_version,
         )
 
     # ── protected channels ──
@@ -160,11 +163,15 @@ class WindowOperations:
         arguments: dict[str, Any],
         channels: set[str],
         check: Callable[[], object] = lambda: None,
+        seen: model.Position | None = None,
     ) -> model.Position:
-        """Execute the command; through the guard if it loosens something on these channels."""
+        """Execute the command; through the guard if it loosens something on these channels.
+        ``seen``: the version of the window from which they were read.
+        """
+        pinned = command if seen is None else structs.replace(command, expected_version=seen)
 
         def run(by: callers.Caller) -> CommandOutcome:
-            return self._execute(item, command, by)
+            return self._execute(item, pinned, by, asked=command)
 
         if not channels:
             return run(caller).position
@@ -174,7 +181,7 @@ class WindowOperations:
             arguments=arguments,
             reason=command.reason,
             check=check,
-            rehearse=lambda: self._execute.rehearse(item, command),
+            rehearse=lambda: self._execute.rehearse(item, pinned),
         )
         earlier = lambda: self._execute.earlier(item, command, caller)  # noqa: E731
         return self._guard.run(caller, verb, run, earlier).position

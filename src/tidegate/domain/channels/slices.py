@@ -106,6 +106,7 @@ class EndFreeze(Struct, frozen=True, kw_only=True):
     freeze_id: str
     operator: str
     reason: str
+    expected_version: int | None = None  # of its row, from which its channels were read
 
 
 def check_channel(channel: str) -> None:
@@ -352,6 +353,12 @@ def rows_of_thaw(command: EndFreeze) -> tuple[model.Key, ...]:
     return (channel_rows.freeze_key(command.freeze_id),)
 
 
+def _expect_freeze(command: EndFreeze) -> dict[model.Key, model.Position]:
+    if command.expected_version is None:
+        return {}
+    return {channel_rows.freeze_key(command.freeze_id): command.expected_version}
+
+
 def decide_thaw(
     rows: tuple[channel_rows.Freeze | None], command: EndFreeze, now: datetime
 ) -> Sequence[Struct]:
@@ -423,6 +430,7 @@ end_freeze = slices.Slice(
     command=EndFreeze,
     writes=(facts.FreezeEnded,),
     rows=rows_of_thaw,
+    expects=_expect_freeze,
     decide=decide_thaw,
 )
 SLICES = (
