@@ -882,8 +882,32 @@ def test_pagerduty_gets_what_resolves_its_alerts(terms: dict[str, Any]) -> None:
     assert [is_wanted(chat, notice) for notice in (halted, succeeded)] == [True, False]
     elsewhere = structs.replace(succeeded, scopes=("channel:dev",))
     assert not is_wanted(structs.replace(pager, scopes=("channel:prod",)), elsewhere)
-    opened = structs.replace(succeeded, event="rollout.opened")
-    assert not is_wanted(pager, opened)
+    edited = structs.replace(succeeded, event="channel.edited")
+    assert not is_wanted(pager, edited)
+
+
+def test_a_successor_resolves_the_alert_of_the_rollout_that_failed() -> None:
+    """A rollout that failed at its end has no further event of its own."""
+    fleet = SubscribedFleet()
+    first = fleet.promote("web.1", 1, failures_max=1)
+    fleet.start(first, "w0-0")
+    fleet.fail(first, "w0-0")
+    fleet.revert(first, "w0-0")
+    fleet.reported_events()
+    second = fleet.promote("web.2", 1)
+    here = InstallationRef("example.com", "", "5bf0c2")
+
+    notices = {notice.event: notice for notice in fleet.notices()}
+    sent = [
+        renderings.render_pagerduty(to_message(notices[event], "ops", here, lambda id: None), "key")
+        for event in ("rollout.failed", "rollout.opened")
+    ]
+
+    assert notices["rollout.opened"].rollout_id == second
+    assert [item and (item["event_action"], item["dedup_key"]) for item in sent] == [
+        ("trigger", f"tidegate/5bf0c2/{first}"),
+        ("resolve", f"tidegate/5bf0c2/{first}"),
+    ]
 
 
 def test_a_review_resolves_the_alert_of_its_break_glass() -> None:

@@ -114,7 +114,7 @@ RESOLVING: Final = frozenset(
     {
         *("rollout.resumed", "rollout.succeeded", "rollout.rolled_back", "rollout.aborted"),
         *("rollout.replaced", "rollout.empty", "release.quarantine_lifted", "hosts.heard"),
-        "emergency.reviewed",
+        *("rollout.opened", "emergency.reviewed"),
     }
 )
 

@@ -242,7 +242,7 @@ def _overridden(followed: Followed, fact: rollouts.GateOverridden, rows: Rows) -
 
 
 def _no_notice(followed: Followed, fact: Struct, rows: Rows) -> None:
-    """The rule for a fact that only makes a second notice."""
+    """The rule for a fact that makes no notice, or only a second one."""
 
 
 def _passed_wave(
@@ -433,6 +433,7 @@ _RULES: Final[Mapping[type[Struct], _Rule]] = {
     rollouts.RolloutResumed: _Rule(_resumed, _tally),
     rollouts.WaveContinued: _Rule(_resumed, _tally),
     rollouts.GateOverridden: _Rule(_resumed, _tally),
+    rollouts.SuccessorOpened: _Rule(_no_notice),
     rollouts.WaveSkipped: _Rule(_no_notice, _tally),
     rollouts.WaveAdvanced: _Rule(_no_notice, _tally),
     facts.RollbackComplete: _Rule(_quarantine_notice, _rows_of_shown),
@@ -502,6 +503,11 @@ def notices_of(page: Sequence[Followed], rows: Rows) -> list[notices.Notice]:
         for item in page
         if isinstance(item.fact, rollouts.RolloutHalted)
     }
+    replaced = {
+        item.fact.successor_rollout_id: item.fact.superseded_rollout_id
+        for item in page
+        if isinstance(item.fact, rollouts.SuccessorOpened)
+    }
     opened = {
         (item.fact.rollout_id, item.at)
         for item in page
@@ -523,6 +529,8 @@ def notices_of(page: Sequence[Followed], rows: Rows) -> list[notices.Notice]:
                 continue
         is_new = isinstance(fact, rollouts.GateOverridden) and (fact.rollout_id, item.at) in opened
         notice = None if is_new else notice_of(item, rows)
+        if isinstance(fact, rollouts.RolloutOpened) and notice is not None:
+            notice = structs.replace(notice, replaces=replaced.get(fact.rollout_id, ""))
         if notice is not None:
             found.append(notice)
         also = _ALSO.get(type(fact))

@@ -58,6 +58,7 @@ class MessagePayload(Struct, frozen=True, omit_defaults=True, kw_only=True):
     state: str = ""
     outcome: rollout_states.Outcome | None = None
     opened_at: datetime | None = None
+    replaces: str = ""
     gate: str = ""
     asks: str = ""
     quarantined: bool = False

@@ -57,6 +57,7 @@ class Notice(Struct, frozen=True, omit_defaults=True, kw_only=True):
     state: str = ""
     outcome: states.Outcome | None = None
     opened_at: datetime | None = None
+    replaces: str = ""  # the rollout that this one replaces
     gate: str = ""  # the gate that a rollout waits for
     asks: str = ""  # what a request is for, in words: promote web.4 on prod
     quarantined: bool = False

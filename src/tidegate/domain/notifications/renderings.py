@@ -126,9 +126,12 @@ def _facts(payload: messages.MessagePayload) -> list[Json]:
 def render_pagerduty(message: messages.Message, routing_key: str) -> Json | None:
     """Render an event of the Events API v2; None: it does not concern PagerDuty.
 
-    The end of a rollout resolves the alert of its halt, also if a person ended it.
+    The end of a rollout resolves the alert of its halt, also if a person ended it. A rollout that
+    opens resolves the alert of the one that it replaces.
     """
     payload = message.payload
+    if payload.event == "rollout.opened" and not payload.replaces:
+        return None
     ended = payload.event == "rollout.failed" and payload.state == RolloutState.SUPERSEDED
     key = f"tidegate/{payload.installation.log_id}/{_alert(payload)}"
     event: Json = {"routing_key": routing_key, "dedup_key": key[:255]}
@@ -158,7 +161,7 @@ def _alert(payload: messages.MessagePayload) -> str:
         return f"{payload.channel}/{payload.digest}"
     if payload.event.startswith("hosts."):
         return f"hosts/{payload.channel}"
-    return payload.rollout_id or payload.subject or payload.event
+    return payload.replaces or payload.rollout_id or payload.subject or payload.event
 
 
 # ── Grafana ───────────────────────────────────────────────────────────────────────────────────────
