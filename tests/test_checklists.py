@@ -93,14 +93,7 @@ OWN_NAME = frozenset(
         "RevisionGatesChanged",
         "RevisionMetadataChanged",
         "RevisionTaskAdded",
-        "RoleGranted",
-        "RoleRevoked",
         "RowsCollected",
-        "TokenCreated",
-        "TokenRevoked",
-        "UserAdded",
-        "UserDisabled",
-        "UserEnabled",
         "UserErased",
     }
 )

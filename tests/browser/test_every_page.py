@@ -142,6 +142,24 @@ def test_sample_views_pass_the_checks_in_the_other_scheme(
         assert grave_issues(page) == [], size
 
 
+@pytest.mark.parametrize("width", [320, 768, 941, 1181])
+def test_sample_views_fit_small_phones_tablets_and_half_a_screen(
+    chromium: Browser, width: int
+) -> None:
+    """The widths at which a layout begins or ends, and the narrowest phone."""
+    page = chromium.new_page(viewport={"width": width, "height": 900})
+    page.route("**/*", answer)
+    wide = []
+    for name in samples.SCREENS:
+        page.goto(f"http://tidegate.test/{name}")
+        page.wait_for_selector("main")
+        if not page.evaluate("document.documentElement.scrollWidth <= innerWidth"):
+            wide.append(name)
+    page.close()
+
+    assert wide == []
+
+
 def test_the_menu_more_links_to_every_screen_missing_from_the_bar(
     populated: DashboardFleet, phone: Page
 ) -> None:

@@ -177,3 +177,18 @@ def test_an_empty_list_says_whether_a_filter_hides_what_exists(fleet: DashboardF
     assert "No host matches" in client.get("/hosts", params={"filter": "revoked"}).text
     assert "No deletion waits" in client.get("/releases", params={"tab": "deletions"}).text
     assert "Everything was delivered" in client.get("/outbox").text
+
+
+def test_events_say_who_got_which_role_and_what_was_requested(fleet: DashboardFleet) -> None:
+    fleet.publish("v1", {"run": "exec web\n"})
+    fleet.channel("stable", operations=("announce",))
+    fleet.promote("stable", "web.1")
+    client = cookies(fleet, "root")
+
+    roles = client.get("/events", params={"type": "RoleGranted"}).text
+    added = client.get("/events", params={"type": "UserAdded"}).text
+    intents = client.get("/events", params={"type": "IntentRequested"}).text
+
+    assert "Role viewer was granted to The viewer" in roles
+    assert "User The viewer was added" in added
+    assert "announce of web.1 on stable was requested" in intents

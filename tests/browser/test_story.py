@@ -203,6 +203,10 @@ def test_shows_a_refusal_on_the_page_if_another_person_was_faster(
 
     expect(page.locator(".notice[role=alert]")).to_be_visible()
     expect(page.locator("h1 .chip")).to_have_text("Draft")
+    page.reload()  # shows the page, and does not send the form again
+    expect(page.locator(".notice[role=alert]")).to_have_count(0)
+    expect(page.locator(".tide")).to_have_attribute("data-state", "live")
+    assert page.url == f"{fleet.url}/revisions/{name}"
 
 
 def test_asks_to_sign_in_again_after_the_session_ended(fleet: DashboardFleet, page: Page) -> None:

@@ -157,6 +157,7 @@ class Frame(Struct, frozen=True, kw_only=True):
     url: str
     now: datetime
     head: int
+    address: str = ""  # of a page that answers a form; a reload shows it without the answer
     nav: tuple[tuple[str, tuple[NavItem, ...]], ...] = ()
     crumbs: tuple[Link, ...] = ()
     user: str = ""

@@ -13,6 +13,7 @@ import msgspec
 
 from tidegate.control.queries.log_reader import LogReader
 from tidegate.dashboard import components, html as dashboard_html, state_labels
+from tidegate.domain.access.roles import EVERYWHERE
 from tidegate.domain.rollouts.states import CLEARABLE
 from tidegate.domain.times import describe_end
 from tidegate.errors import InvalidInput
@@ -117,6 +118,8 @@ def line(log: LogReader, event: Event, people: Names) -> Line:
         or _host(fact, event.type)
         or _channel(fact, event.type, people)
         or _revision(fact, event.type, people)
+        or _account(fact, event.type, people)
+        or _intent(fact, event.type)
     )
     return found or _other(fact, event.type, people)
 
@@ -313,6 +316,41 @@ def _revision(fact: Any, type: str, people: Names) -> Line | None:
         case "ProposalWithdrawn":
             return "undo", "idle", f"{fact.name} was withdrawn", f"by {people(fact.by)}"
     return None
+
+
+def _account(fact: Any, type: str, people: Names) -> Line | None:
+    match type:
+        case "RoleGranted" | "RoleRevoked":
+            word = "granted to" if type == "RoleGranted" else "taken from"
+            place = "" if fact.scope == EVERYWHERE else f"on {fact.scope}, "
+            title = f"Role {fact.role} was {word} {people(fact.user_id)}"
+            return "key", "info", title, f"{place}by {people(fact.by)}"
+        case "UserAdded" | "UserEnabled" | "UserDisabled":
+            word = type.removeprefix("User").lower()
+            title = f"User {people(fact.user_id)} was {word}"
+            return "user", "info", title, f"by {people(fact.by)}"
+        case "TokenCreated" | "TokenRevoked":
+            word = type.removeprefix("Token").lower()
+            title = f"A token of {people(fact.user_id)} was {word}"
+            return "key", "info", title, f"by {people(fact.by)}"
+    return None
+
+
+def _intent(fact: Any, type: str) -> Line | None:
+    if type not in ("IntentRequested", "AttemptSucceeded", "AttemptFailed", "IntentDied"):
+        return None
+    operation, release = fact.intent_id.rpartition("/")[2].split("#")[1:3]
+    what = f"{operation} of {release} on {fact.scope}"
+    icon, tone = _LOOKS[type]
+    match type:
+        case "AttemptSucceeded":
+            return icon, tone, f"{what} was delivered", f"attempt {fact.attempt}"
+        case "AttemptFailed":
+            return icon, tone, f"{what} failed", f"attempt {fact.attempt}: {fact.error}"
+        case "IntentDied":
+            attempts = dashboard_html.counted(fact.attempts, "attempt")
+            return icon, tone, f"{what} was given up", f"after {attempts}: {fact.reason}"
+    return icon, tone, f"{what} was requested", ""
 
 
 def _other(fact: msgspec.Struct, type: str, people: Names) -> Line:

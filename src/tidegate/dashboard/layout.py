@@ -124,6 +124,7 @@ class PageView:
     title: str
     here: str  # the current entry of the navigation
     view: Struct | None
+    address: str = ""  # of the page itself, if it can answer a form too
     crumbs: tuple[components.Link, ...] = ()
     verbs: tuple[components.VerbButton, ...] = ()
     about: str = ""  # the tag of the events that make it stale; empty: any event
@@ -154,9 +155,11 @@ class Layout:
         principal = request.principal
         called = self._accounts.called(principal.id)
         path = request.arrived.path.decode("latin-1")
+        is_answer = request.arrived.method == "POST"
         frame = components.Frame(
             title=page.title,
-            url=path if request.arrived.method == "POST" else _address(request, page),
+            url=path if is_answer else _address(request, page),
+            address=page.address if is_answer else "",
             now=self._clock(),
             head=self._tail.position,
             nav=components.navigation(page.here),

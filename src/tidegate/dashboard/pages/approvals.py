@@ -104,7 +104,12 @@ class ApprovalPages:
         )
         verbs = tuple(verb for line in (*requests, *reviews) for verb in line.verbs)
         return dashboard_layout.PageView(
-            template="approvals.html", title="Approvals", here="/approvals", view=view, verbs=verbs
+            template="approvals.html",
+            title="Approvals",
+            here="/approvals",
+            view=view,
+            verbs=verbs,
+            address="/approvals",
         )
 
     def page_of(
@@ -123,6 +128,7 @@ class ApprovalPages:
         line = structs.replace(line, notes=self.requests.list_notes(found.row))
         return dashboard_layout.PageView(
             template="request.html",
+            address=f"/approvals/{request_id}",
             title=request_id,
             here="/approvals",
             view=channel_screens.RequestPage(

@@ -324,6 +324,7 @@ class ChannelPages:
         )
         return dashboard_layout.PageView(
             template="channel.html",
+            address=f"/channels/{name}",
             title=name,
             here="/channels",
             view=view,

@@ -270,6 +270,7 @@ class HostPages:
         )
         return dashboard_layout.PageView(
             template="host.html",
+            address=f"/hosts/{host_id}",
             title=host_id,
             here="/hosts",
             view=view,

@@ -75,6 +75,7 @@ class JoinPages:
         )
         return dashboard_layout.PageView(
             template="joins.html",
+            address="/joins",
             title="Join tokens",
             here="/hosts",
             view=host_screens.Joins(

@@ -86,7 +86,12 @@ class MaintenancePages:
             *(line.remove for line in budgets),
         )
         return dashboard_layout.PageView(
-            template="maintenance.html", title="Maintenance", here=HERE, view=view, verbs=verbs
+            template="maintenance.html",
+            title="Maintenance",
+            here=HERE,
+            view=view,
+            verbs=verbs,
+            address=HERE,
         )
 
     def _window(

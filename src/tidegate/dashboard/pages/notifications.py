@@ -104,6 +104,7 @@ class NotificationPages:
         )
         return dashboard_layout.PageView(
             template="notifications.html",
+            address=HERE,
             title="Notifications",
             here=HERE,
             view=settings_screens.Notifications(

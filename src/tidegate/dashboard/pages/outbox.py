@@ -188,7 +188,12 @@ def _page(
         verb for line in lines for verb in (line.redrive, line.cancel) if verb is not None
     )
     page = dashboard_layout.PageView(
-        template="outbox.html", title="Outbox", here="/outbox", view=view, verbs=verbs
+        template="outbox.html",
+        title="Outbox",
+        here="/outbox",
+        view=view,
+        verbs=verbs,
+        address="/outbox",
     )
     return page, shown.last
 

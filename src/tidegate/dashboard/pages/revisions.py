@@ -127,6 +127,7 @@ class RevisionPages:
         title = view.line.title
         return dashboard_layout.PageView(
             template="revision.html",
+            address=f"/revisions/{row.name}",
             title=title,
             here="/releases",
             view=view,

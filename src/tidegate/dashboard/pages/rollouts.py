@@ -248,6 +248,7 @@ class RolloutPages:
         )
         return dashboard_layout.PageView(
             template="rollout.html",
+            address=f"/rollouts/{rollout_id}",
             title=rollout_id,
             here="/rollouts",
             view=view,

@@ -147,6 +147,7 @@ class SettingsPages:
         ]
         return dashboard_layout.PageView(
             template="settings.html",
+            address="/settings",
             title="Settings",
             here="/settings",
             view=view,

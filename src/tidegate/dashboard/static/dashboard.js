@@ -199,6 +199,9 @@ for (const field of all("[data-submits]")) {
   field.addEventListener("change", () => field.form.requestSubmit());
 }
 
+// The answer to a form: a reload shows the page, and does not send the form again.
+if (document.body.dataset.address) history.replaceState(null, "", document.body.dataset.address);
+
 const toast = one("[data-toast]");
 if (toast) {
   setTimeout(() => toast.remove(), 6000);
