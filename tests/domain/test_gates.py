@@ -630,6 +630,8 @@ def test_explains_rollouts_with_and_without_waiting_hosts() -> None:
     done = with_standings(state, *(standing(f"web-0{n}", HostState.CONVERGED) for n in (0, 1)))
 
     assert explain(state, ROLLOUT).answer == "2 of 2 hosts get their order with the next pass"
+    alone = fleet_state(channel(), fleet(1))
+    assert explain(alone, ROLLOUT).answer == "1 of 1 host gets its order with the next pass"
     assert explain(done, ROLLOUT).answer.startswith("Every host is done")
     assert "its order goes out" in explain(state, ROLLOUT, "web-00").answer
     assert [gate.name for gate in GATES] == list(NAMES)

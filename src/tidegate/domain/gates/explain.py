@@ -179,7 +179,8 @@ def _explain_rollout(state: inputs.FleetState, rollout_id: str) -> inputs.Explan
     elif not found.waiting:
         answer = waits[0].sentence
     elif ready:
-        answer = f"{ready} of {found.waiting} hosts get their order with the next pass"
+        some = "host gets its order" if ready == found.waiting == 1 else "hosts get their order"
+        answer = f"{ready} of {found.waiting} {some} with the next pass"
     else:
         first = found.held[0]
         answer = f"{first.gate} holds {first.hosts} of {found.waiting} hosts: {first.reason}"
