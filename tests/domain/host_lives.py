@@ -13,7 +13,7 @@ from typing import Annotated, Any
 from msgspec import Struct
 
 from tests.domain.sample_control import SampleControl
-from tidegate.domain.channels.rows import QUARANTINE, Quarantined, quarantine_key
+from tidegate.domain.channels.rows import CHANNELS, QUARANTINE, Quarantined, quarantine_key
 from tidegate.domain.channels.stops import CHANNEL_STOPS
 from tidegate.domain.fleet.rows import HOSTS as FLEET_HOSTS
 from tidegate.domain.hosts import declarations as hosts, folds as host_folds
@@ -308,7 +308,8 @@ VOCABULARY = Vocabulary(
     ),
 )
 SCHEMA = Schema(
-    VOCABULARY, (*hosts.COLLECTIONS, TALLIES, GATES, QUARANTINE, CHANNEL_STOPS, FLEET_HOSTS)
+    VOCABULARY,
+    (*hosts.COLLECTIONS, TALLIES, GATES, QUARANTINE, CHANNELS, CHANNEL_STOPS, FLEET_HOSTS),
 )
 FOLDS = Folds(
     SCHEMA,
@@ -324,6 +325,7 @@ FOLDS = Folds(
             _quarantine_step,
         ),
         Fold(GATES, 1, (), lambda f: (), host_folds.nothing, lambda row, f, now: row),
+        Fold(CHANNELS, 1, (), lambda f: (), host_folds.nothing, lambda row, f, now: row),
         Fold(CHANNEL_STOPS, 1, (), lambda f: (), host_folds.nothing, lambda row, f, now: row),
         Fold(FLEET_HOSTS, 1, (), lambda f: (), host_folds.nothing, lambda row, f, now: row),
     ),
