@@ -399,7 +399,7 @@ def test_rolls_back_to_any_named_success(fleet: InProcessFleet) -> None:
 
     with pytest.raises(NotOnLadder, match=r"web\.5: it never succeeded there"):
         roll_back(fleet, to="web.5")
-    with pytest.raises(NotOnLadder, match=r"web\.3: it is what prod wants now"):
+    with pytest.raises(NotOnLadder, match=r"web\.3: it is what prod wants now$"):
         roll_back(fleet, to="web.3")
     assert ref_of(roll_back(fleet, to="web.1")) == "web.1"
 

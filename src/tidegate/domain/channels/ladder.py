@@ -161,8 +161,12 @@ def demand_rung(channel: rows.Channel, wanted: str | None, release_id: str) -> r
         NotOnLadder.
     """
     if release_id == wanted:
+        has_stopped = channel.active_rollout_id is None or channel.newest_state in states.CLEARABLE
         raise refusals.NotOnLadder(
-            channel.channel, release_id, f"it is what {channel.channel} wants now"
+            channel.channel,
+            release_id,
+            f"it is what {channel.channel} wants now",
+            is_promotable=has_stopped,
         )
     rung = rung_of(channel, release_id)
     if rung is None:

@@ -177,10 +177,13 @@ class NotOnLadder(Refused):
 
     code = "not_on_ladder"
 
-    def __init__(self, channel: str, release_id: str, why: str) -> None:
+    def __init__(
+        self, channel: str, release_id: str, why: str, *, is_promotable: bool = True
+    ) -> None:
+        command = f". To promote it: tidegate channel promote {channel} {release_id}"
         super().__init__(
-            f"{channel} can't be rolled back to {release_id}: {why}. "
-            f"To promote it: tidegate channel promote {channel} {release_id}",
+            f"{channel} can't be rolled back to {release_id}: {why}"
+            f"{command if is_promotable else ''}",
             channel=channel,
             release_id=release_id,
         )
