@@ -14,6 +14,7 @@ from typing import Annotated, Any
 from msgspec import Meta, structs
 
 from tidegate.dashboard import components, layout as dashboard_layout
+from tidegate.dashboard.view_models import form_screens
 from tidegate.domain.access.second_person import SecondPersonNeeded
 from tidegate.errors import TidegateError
 from tidegate.kernel.model import Position
@@ -51,22 +52,30 @@ def _fill(item: components.Field, typed: Mapping[str, Any]) -> components.Field:
     return structs.replace(item, value=str(found))
 
 
+def fill_typed(
+    form: form_screens.FormPage, request: routing.Request[Any, Any, Any]
+) -> form_screens.FormPage:
+    """Fill the form with what was typed, and with the version that the page showed."""
+    fields = fill(form.fields, structs.asdict(request.body))
+    return structs.replace(form, fields=fields, version=request.version)
+
+
 def mark(
-    fields: Iterable[components.Field], error: TidegateError, places: Mapping[str, str]
-) -> tuple[components.Field, ...]:
+    form: form_screens.FormPage, error: TidegateError, places: Mapping[str, str]
+) -> form_screens.FormPage:
     """Put the error next to the field that it is about.
 
     ``places`` maps an error code, or the name of a member elsewhere, to the field.
     """
-    fields = tuple(fields)
-    known = {item.name for item in fields}
+    known = {item.name for item in form.fields}
     found: dict[str, str] = {}
     for name, sentence in _sentences(error):
         place = places.get(name, name)
         place = place if place in known else places.get(error.code, "")
         if place in known:
             found[place] = f"{found[place]} {sentence}" if place in found else sentence
-    return tuple(structs.replace(item, fault=found.get(item.name, "")) for item in fields)
+    fields = (structs.replace(item, fault=found.get(item.name, "")) for item in form.fields)
+    return structs.replace(form, fields=tuple(fields))
 
 
 def _sentences(error: TidegateError) -> Iterable[tuple[str, str]]:
@@ -90,6 +99,20 @@ def _sentence(text: str) -> str:
     return text if text.endswith((".", "?", "…")) else f"{text}."
 
 
+def form_page(
+    form: form_screens.FormPage, here: str, *crumbs: components.Link
+) -> dashboard_layout.PageView:
+    """The page of a form, below the pages that ``crumbs`` link to."""
+    return dashboard_layout.PageView(
+        template="form.html",
+        title=form.title,
+        here=here,
+        view=form,
+        crumbs=(*crumbs, components.Link(form.title)),
+        still=True,
+    )
+
+
 def send(
     request: routing.Request[Any, Any, Any],
     layout: dashboard_layout.Layout,
@@ -109,11 +132,6 @@ def send(
     return dashboard_layout.see_other(
         f"{back}?done={done.replace(' ', '+')}&min_position={position}"
     )
-
-
-def typed_of(request: routing.Request[Any, Any, Any]) -> dict[str, Any]:
-    """What was typed, by field."""
-    return structs.asdict(request.body)
 
 
 # ── reading texts ─────────────────────────────────────────────────────────────────────────────────

@@ -179,7 +179,7 @@ class ChannelForms:
         try:
             document = read_document(text)
         except TidegateError as error:
-            return structs.replace(form, fields=dashboard_forms.mark(form.fields, error, PLACES))
+            return dashboard_forms.mark(form, error, PLACES)
         read, checked, row = policies.check_document(
             self.reads, self.fleet_reader, document, channel, now=self.clock()
         )
@@ -225,14 +225,8 @@ def read_text(text: str) -> facts.ChannelPolicy:
 
 
 def _page(form: form_screens.FormPage, *crumbs: components.Link) -> dashboard_layout.PageView:
-    return dashboard_layout.PageView(
-        template="form.html",
-        title=form.title,
-        here="/channels",
-        view=form,
-        crumbs=(components.Link("Channels", "/channels"), *crumbs, components.Link(form.title)),
-        still=True,
-    )
+    channels = components.Link("Channels", "/channels")
+    return dashboard_forms.form_page(form, "/channels", channels, *crumbs)
 
 
 def show_new(
@@ -252,10 +246,7 @@ def create(
 ) -> routing.Response:
     """Create a channel, or check its policy first."""
     body = request.body
-    form = forms.new(request)
-    form = structs.replace(
-        form, fields=dashboard_forms.fill(form.fields, dashboard_forms.typed_of(request))
-    )
+    form = dashboard_forms.fill_typed(forms.new(request), request)
     match body.do:
         case "check":
             return layout.answer(request, _page(forms.check(form, body.policy or "{}", None)))
@@ -280,9 +271,7 @@ def create(
         run,
         back=f"/channels/{body.channel.strip()}",
         done="created",
-        page=lambda error: _page(
-            structs.replace(form, fields=dashboard_forms.mark(form.fields, error, PLACES))
-        ),
+        page=lambda error: _page(dashboard_forms.mark(form, error, PLACES)),
     )
 
 
@@ -310,12 +299,7 @@ def edit(
     """Change the hosts or the policy of a channel, or check the policy first."""
     body, name = request.body, request.path.channel
     crumb = components.Link(name, f"/channels/{name}")
-    form = forms.edit(request)
-    form = structs.replace(
-        form,
-        fields=dashboard_forms.fill(form.fields, dashboard_forms.typed_of(request)),
-        version=request.version,
-    )
+    form = dashboard_forms.fill_typed(forms.edit(request), request)
     match body.do:
         case "check":
             return layout.answer(request, _page(forms.check(form, body.policy, name), crumb))
@@ -347,9 +331,7 @@ def edit(
         run,
         back=f"/channels/{name}",
         done="saved",
-        page=lambda error: _page(
-            structs.replace(form, fields=dashboard_forms.mark(form.fields, error, PLACES)), crumb
-        ),
+        page=lambda error: _page(dashboard_forms.mark(form, error, PLACES), crumb),
     )
 
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Annotated, Any, Final
 
-from msgspec import Meta, structs
+from msgspec import Meta
 
 from tidegate.clock import Clock
 from tidegate.control.operations.join_tokens import JoinTokenOperations, MadeJoinToken
@@ -145,14 +145,7 @@ def _delete(caller: callers.Caller, row: JoinToken, number: int) -> components.V
 
 
 def _form_page(form: form_screens.FormPage) -> dashboard_layout.PageView:
-    return dashboard_layout.PageView(
-        template="form.html",
-        title=form.title,
-        here="/hosts",
-        view=form,
-        crumbs=(*CRUMBS, components.Link(form.title)),
-        still=True,
-    )
+    return forms.form_page(form, "/hosts", *CRUMBS)
 
 
 def _read_labels(reader: forms.FormReader, text: str) -> dict[str, str]:
@@ -199,13 +192,9 @@ def create_join(
         reader.check()
         made, _ = join_tokens.create(request.caller, labels, limit, until)
     except TidegateError as error:
-        form = pages.form()
-        fields = forms.mark(
-            forms.fill(form.fields, forms.typed_of(request)), error, {"invalid_label": "labels"}
-        )
-        return layout.answer(
-            request, _form_page(structs.replace(form, fields=fields)), problem=error
-        )
+        typed = forms.fill_typed(pages.form(), request)
+        form = forms.mark(typed, error, {"invalid_label": "labels"})
+        return layout.answer(request, _form_page(form), problem=error)
     return layout.answer(request, pages.page(request, made))
 
 

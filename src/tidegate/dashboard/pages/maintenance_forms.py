@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from msgspec import Meta, structs
+from msgspec import Meta
 
 from tidegate.control.operations.budgets import BudgetOperations
 from tidegate.control.operations.freezes import FreezeOperations, list_scopes
@@ -79,28 +79,11 @@ class BudgetPagePath(inputs.Input, frozen=True):
 
 
 def _page(form: form_screens.FormPage) -> dashboard_layout.PageView:
-    return dashboard_layout.PageView(
-        template="form.html",
-        title=form.title,
-        here=HERE,
-        view=form,
-        crumbs=(components.Link("Maintenance", HERE), components.Link(form.title)),
-        still=True,
-    )
-
-
-def _typed(
-    form: form_screens.FormPage, request: routing.Request[Any, Any, Any]
-) -> form_screens.FormPage:
-    return structs.replace(
-        form,
-        fields=dashboard_forms.fill(form.fields, dashboard_forms.typed_of(request)),
-        version=request.version,
-    )
+    return dashboard_forms.form_page(form, HERE, components.Link("Maintenance", HERE))
 
 
 def _refused(form: form_screens.FormPage, error: TidegateError) -> dashboard_layout.PageView:
-    return _page(structs.replace(form, fields=dashboard_forms.mark(form.fields, error, PLACES)))
+    return _page(dashboard_forms.mark(form, error, PLACES))
 
 
 # ── windows ───────────────────────────────────────────────────────────────────────────────────────
@@ -163,7 +146,7 @@ def create_window(
 ) -> routing.Response:
     """Create a window, or show its openings first."""
     body = request.body
-    form, name = _typed(forms.window(request), request), body.window_id.strip()
+    form, name = dashboard_forms.fill_typed(forms.window(request), request), body.window_id.strip()
     if body.do == "check":
         return _check(request, layout, forms, form, name)
 
@@ -193,7 +176,7 @@ def edit_window(
 ) -> routing.Response:
     """Change a window, or show its openings first."""
     body, name = request.body, request.path.window_id
-    form = _typed(forms.window(request, name), request)
+    form = dashboard_forms.fill_typed(forms.window(request, name), request)
     if body.do == "check":
         return _check(request, layout, forms, form, name)
 
@@ -228,7 +211,7 @@ def start_freeze(
 ) -> routing.Response:
     """Freeze some channels, or all: their hosts get no orders."""
     body = request.body
-    form = _typed(forms.freeze(request), request)
+    form = dashboard_forms.fill_typed(forms.freeze(request), request)
 
     def run() -> int:
         reader = dashboard_forms.FormReader()
@@ -259,7 +242,7 @@ def create_budget(
     layout: dashboard_layout.Layout,
 ) -> routing.Response:
     """Create a budget."""
-    form = _typed(forms.budget(request), request)
+    form = dashboard_forms.fill_typed(forms.budget(request), request)
     reader = dashboard_forms.FormReader()
     name = reader.text("budget_id", request.body.budget_id, most=ID_CHARS_MAX)
     return _set_budget(request, budgets, layout, form, name, reader, "created")
@@ -282,7 +265,7 @@ def edit_budget(
 ) -> routing.Response:
     """Change a budget."""
     name = request.path.budget_id
-    form = _typed(forms.budget(request, name), request)
+    form = dashboard_forms.fill_typed(forms.budget(request, name), request)
     return _set_budget(request, budgets, layout, form, name, dashboard_forms.FormReader(), "saved")
 
 

@@ -306,10 +306,7 @@ def notifications(
 
 
 def _page(form: form_screens.FormPage) -> dashboard_layout.PageView:
-    crumbs = (components.Link("Notifications", HERE), components.Link(form.title))
-    return dashboard_layout.PageView(
-        template="form.html", title=form.title, here=HERE, view=form, crumbs=crumbs, still=True
-    )
+    return forms.form_page(form, HERE, components.Link("Notifications", HERE))
 
 
 def show_new_subscription(
@@ -368,8 +365,8 @@ def create_subscription(
             scopes=body.scopes,
         )
     except TidegateError as error:
-        fields = forms.mark(forms.fill(form.fields, forms.typed_of(request)), error, PLACES)
-        return layout.answer(request, _page(structs.replace(form, fields=fields)), problem=error)
+        form = forms.mark(forms.fill_typed(form, request), error, PLACES)
+        return layout.answer(request, _page(form), problem=error)
     if made.secret:
         return layout.answer(request, pages.page(request, secret=made.secret))
     return dashboard_layout.see_other(f"{HERE}?done=created&min_position={made.position}")
@@ -406,9 +403,8 @@ def edit(
             rotate_secret=body.rotate == "yes",
         )
     except TidegateError as error:
-        fields = forms.mark(forms.fill(form.fields, forms.typed_of(request)), error, PLACES)
-        shown = structs.replace(form, fields=fields, version=request.version)
-        return layout.answer(request, _page(shown), problem=error)
+        form = forms.mark(forms.fill_typed(form, request), error, PLACES)
+        return layout.answer(request, _page(form), problem=error)
     if changed.secret:
         return layout.answer(request, pages.page(request, secret=changed.secret))
     return dashboard_layout.see_other(f"{HERE}?done=saved&min_position={changed.position}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
-from msgspec import Meta, structs
+from msgspec import Meta
 
 from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.queries.reads import Reads
@@ -118,26 +118,11 @@ def _fields() -> tuple[components.Field, ...]:
 
 
 def _page(form: form_screens.FormPage) -> dashboard_layout.PageView:
-    return dashboard_layout.PageView(
-        template="form.html",
-        title=form.title,
-        here=HERE,
-        view=form,
-        crumbs=(components.Link("Settings", HERE), components.Link(form.title)),
-        still=True,
-    )
-
-
-def _typed(
-    form: form_screens.FormPage, request: routing.Request[Any, Any, Any]
-) -> form_screens.FormPage:
-    """Fill the form with what was typed, and with the version that the page showed."""
-    fields = dashboard_forms.fill(form.fields, dashboard_forms.typed_of(request))
-    return structs.replace(form, fields=fields, version=request.version)
+    return dashboard_forms.form_page(form, HERE, components.Link("Settings", HERE))
 
 
 def _refused(form: form_screens.FormPage, error: TidegateError) -> dashboard_layout.PageView:
-    return _page(structs.replace(form, fields=dashboard_forms.mark(form.fields, error, PLACES)))
+    return _page(dashboard_forms.mark(form, error, PLACES))
 
 
 def _read_settings(reader: dashboard_forms.FormReader, body: EditRepositoryForm) -> int:
@@ -165,7 +150,7 @@ def create_repository(
 ) -> routing.Response:
     """Create a repository."""
     body = request.body
-    form = _typed(new_form(), request)
+    form = dashboard_forms.fill_typed(new_form(), request)
 
     def run() -> int:
         reader = dashboard_forms.FormReader()
@@ -204,7 +189,7 @@ def edit_repository(
 ) -> routing.Response:
     """Change how the revisions of a repository are approved."""
     body, name = request.body, request.path.repository
-    form = _typed(forms.edit(name), request)
+    form = dashboard_forms.fill_typed(forms.edit(name), request)
 
     def run() -> int:
         quorum = _read_settings(dashboard_forms.FormReader(), body)
