@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeVar
 
 from msgspec import Struct
 
 from tidegate.errors import InvalidInput, StoreRefused, TidegateError, UnfencedQuery
-from tidegate.kernel import collections as kernel_collections, commit_limits, model
+from tidegate.kernel import codec, collections as kernel_collections, commit_limits, model
 from tidegate.kernel.vocabulary import Vocabulary
 
 PAGE_ROWS = 500  # rows per page when a whole collection is read
 # Increased whenever an older program would misread the log: its layout, its facts or what they
 # mean. 2: content digests of domain/content, outcomes.
 LOG_FORMAT = 2
+
+Row = TypeVar("Row", bound=Struct)
 
 
 def check_format(found: int) -> None:
@@ -232,6 +234,11 @@ def rows(store: Store, collection: str, *, prefix: str = "") -> Iterator[model.R
     """Yield the rows of a collection whose ids start with ``prefix``, in id order."""
     for page in row_pages(store, collection, prefix=prefix):
         yield from page
+
+
+def values(store: Store, collection: str, kind: type[Row]) -> Iterator[Row]:
+    """Yield the rows of a collection, decoded as ``kind``, in id order."""
+    return (codec.decode(record.data, kind) for record in rows(store, collection))
 
 
 def check_range(after: object, limit: object) -> None:

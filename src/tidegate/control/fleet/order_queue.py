@@ -12,7 +12,6 @@ the queue and is sent later.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from concurrent.futures import Future
 from datetime import timedelta
 from typing import Final, NamedTuple
@@ -35,7 +34,7 @@ from tidegate.domain.rollouts import (
 from tidegate.domain.windows.demands import judge_stops
 from tidegate.errors import VersionConflict
 from tidegate.kernel import codec, model
-from tidegate.kernel.store import Store, rows
+from tidegate.kernel.store import Store, values
 
 LEASE_SECONDS = 30
 QUEUED_MAX = 32  # rows of one host that a poll reads
@@ -144,7 +143,7 @@ class OrderQueue:
             Unavailable, Unknown.
         """
         count = 0
-        for order in self._orders():
+        for order in values(self._store, host_rows.HOST_ORDERS.name, host_rows.HostOrder):
             record, tally, *_ = self._standing(order)
             key = host_rows.dispatch_key(order.host_id, order.rollout_id, order.attempt)
             if record is None or tally is None or not _counts(record, tally, order.attempt):
@@ -237,10 +236,6 @@ class OrderQueue:
             None if gates is None else codec.decode(gates.data, rollout_rows.RolloutGates),
             quarantined is not None,
         )
-
-    def _orders(self) -> Iterator[host_rows.HostOrder]:
-        for record in rows(self._store, host_rows.HOST_ORDERS.name):
-            yield codec.decode(record.data, host_rows.HostOrder)
 
     def _write(self, write: model.Write) -> bool:
         """Whether the write was committed; if not, another process did the same."""

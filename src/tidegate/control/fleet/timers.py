@@ -34,7 +34,7 @@ from tidegate.domain.rollouts import (
 )
 from tidegate.kernel import codec, model, slices as kernel_slices
 from tidegate.kernel.collections import Collection, entry
-from tidegate.kernel.store import Store, rows
+from tidegate.kernel.store import Store, values
 
 ACTOR = model.Meta(actor="timer")
 PAGE = 500
@@ -152,10 +152,7 @@ class Timers:
     # ── freezes ──
 
     def _freezes(self, now: datetime) -> int:
-        found = (
-            codec.decode(record.data, channel_rows.Freeze)
-            for record in rows(self._store, channel_rows.FREEZES.name)
-        )
+        found = values(self._store, channel_rows.FREEZES.name, channel_rows.Freeze)
         over = [row.freeze_id for row in found if row.until is not None and row.until <= now]
         return sum(
             self._execute(

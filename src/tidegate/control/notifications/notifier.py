@@ -98,8 +98,7 @@ class Notifier:
     def _replay(self, subscribers: Subscribers) -> bool:
         """Read a page for each active replay; return whether one continues."""
         by_name = {subscription.name: subscription for subscription, _ in subscribers}
-        for record in store.rows(self._control.store, rows.QUEUES.name):
-            queue = codec.decode(record.data, rows.NoticeQueue)
+        for queue in store.values(self._control.store, rows.QUEUES.name, rows.NoticeQueue):
             if queue.replay_after is None:
                 self._replays.pop(queue.name, None)
             elif queue.name in by_name:

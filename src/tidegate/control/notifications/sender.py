@@ -24,7 +24,7 @@ from tidegate.domain.notifications import messages, refusals, rows, slices, stat
 from tidegate.domain.outbox.slices import JITTER_MAX
 from tidegate.errors import Unavailable
 from tidegate.kernel import codec, model
-from tidegate.kernel.store import rows as all_rows
+from tidegate.kernel.store import values
 
 log = logging.getLogger("tidegate.worker")
 
@@ -86,8 +86,7 @@ class NoticeSender:
 
     def _due(self) -> Iterator[str]:
         now = self._control.clock()
-        for record in all_rows(self._control.store, rows.QUEUES.name):
-            queue = codec.decode(record.data, rows.NoticeQueue)
+        for queue in values(self._control.store, rows.QUEUES.name, rows.NoticeQueue):
             if queue.waiting and (queue.next_attempt_at is None or queue.next_attempt_at <= now):
                 yield queue.name
 

@@ -263,10 +263,9 @@ class Reconciler:
     def _all_scopes(self) -> Iterator[str]:
         """Yield all registered scopes, and those with effects whose row was lost."""
         seen = set()
-        for record in store.rows(self._control.store, release_rows.ACTUAL.name):
-            scope = codec.decode(record.data, release_rows.Actual).scope
-            seen.add(scope)
-            yield scope
+        for pin in store.values(self._control.store, release_rows.ACTUAL.name, release_rows.Actual):
+            seen.add(pin.scope)
+            yield pin.scope
         yield from (scope for scope in self._scopes() if scope not in seen)
 
     def _scopes(self) -> Iterator[str]:

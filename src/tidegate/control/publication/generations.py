@@ -5,9 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple
 from uuid import uuid4
 
 from msgspec import Struct
@@ -22,15 +22,13 @@ from tidegate.domain.publication import (
 )
 from tidegate.errors import InvalidInput, LeaseHeld, LeaseLost, StaleVersion, Unknown
 from tidegate.kernel import codec, leases, model as kernel_model, slices as kernel_slices
-from tidegate.kernel.store import Store, rows
+from tidegate.kernel.store import Store, values
 
 PAST_MAX: Final = 500  # publications, and requests, per run of ``collect_past``
 BATCHES_MAX: Final = 1_000  # batches of one publication's generations, per run
 MILLISECONDS: Final = 1_000
 MILLISECONDS_MAX: Final = 253_402_300_799_000  # the last second of the year 9999
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-
-Row = TypeVar("Row")
 
 
 def execute(
@@ -233,21 +231,13 @@ def _collected(
 
 def list_referenced_blobs(store: Store) -> frozenset[str]:
     """Return the blobs that publications, generations and requests name, which must be kept."""
-    found: set[str] = set()
-    found.update(
-        row.s3_key
-        for row in _rows(store, publication_rows.PUBLICATIONS.name, publication_rows.Pointer)
+    pointers = values(store, publication_rows.PUBLICATIONS.name, publication_rows.Pointer)
+    kept = values(store, publication_rows.GENERATIONS.name, publication_rows.Generation)
+    requests = values(store, publication_rows.REQUESTS.name, publication_rows.PublicationRequest)
+    return frozenset(
+        (
+            *(row.s3_key for row in pointers),
+            *(row.s3_key for row in kept),
+            *(row.result_s3_key for row in requests),
+        )
     )
-    found.update(
-        row.s3_key
-        for row in _rows(store, publication_rows.GENERATIONS.name, publication_rows.Generation)
-    )
-    found.update(
-        row.result_s3_key
-        for row in _rows(store, publication_rows.REQUESTS.name, publication_rows.PublicationRequest)
-    )
-    return frozenset(found)
-
-
-def _rows(store: Store, collection: str, model: type[Row]) -> Iterator[Row]:
-    return (codec.decode(record.data, model) for record in rows(store, collection))

@@ -33,7 +33,7 @@ from tidegate.domain.rollouts.rows import TALLIES, RolloutTally
 from tidegate.errors import LeaseHeld
 from tidegate.kernel import codec, leases, model
 from tidegate.kernel.records.records import Records
-from tidegate.kernel.store import Store, rows
+from tidegate.kernel.store import Store, rows, values
 
 LEASE: Final = "collection"
 LEASE_SECONDS: Final = 900.0
@@ -160,8 +160,6 @@ def list_named_blobs(
     store: Store, blobs: Blobs, now: datetime, *, may_lack_manifests: bool = False
 ) -> frozenset[str]:
     """List all blobs that a row references. Raises: as ``list_package_blobs``."""
-    plans = (
-        codec.decode(record.data, RolloutTally).plan_digest for record in rows(store, TALLIES.name)
-    )
+    plans = (tally.plan_digest for tally in values(store, TALLIES.name, RolloutTally))
     packages = list_package_blobs(store, blobs, now, may_lack_manifests=may_lack_manifests)
     return packages | list_referenced_blobs(store) | frozenset(plans)

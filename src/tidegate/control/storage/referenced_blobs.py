@@ -9,18 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime, timedelta
-from typing import Final, TypeVar
+from typing import Final
 
 from tidegate.control.storage.blobs import BlobMissing, Blobs
 from tidegate.domain.content.digests import DIGEST_PREFIX
 from tidegate.domain.content.manifests import Content, FileManifest
 from tidegate.domain.packages.rows import REVISION_TOMBSTONES, REVISIONS, Revision, Tombstone
-from tidegate.kernel import codec
-from tidegate.kernel.store import Store, rows
+from tidegate.kernel.store import Store, values
 
 CONTENT_KEPT: Final = timedelta(days=30)  # for a deleted revision
-
-Row = TypeVar("Row", Revision, Tombstone)
 
 
 def list_package_blobs(
@@ -47,12 +44,8 @@ def list_package_blobs(
 
 
 def _contents(store: Store, now: datetime) -> Iterator[Content]:
-    for revision in _rows(store, REVISIONS.name, Revision):
+    for revision in values(store, REVISIONS.name, Revision):
         yield revision.content
-    for tombstone in _rows(store, REVISION_TOMBSTONES.name, Tombstone):
+    for tombstone in values(store, REVISION_TOMBSTONES.name, Tombstone):
         if now < tombstone.deleted_at + CONTENT_KEPT:
             yield tombstone.content
-
-
-def _rows(store: Store, collection: str, model: type[Row]) -> Iterator[Row]:
-    return (codec.decode(record.data, model) for record in rows(store, collection))
