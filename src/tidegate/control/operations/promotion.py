@@ -149,15 +149,10 @@ class PromotionOperations:
             outline=lambda: self.preview.outline_promotion(asked),
         )
 
-        def run(by: callers.Caller) -> CommandOutcome:
-            return self._promotions.promote(
-                asked, meta=by.meta, key=by.commit_key, alongside=by.alongside, dry_run=by.dry_run
-            )
-
         result = self._guard.run(
             caller,
             verb,
-            lambda by: self._open_rollout(by, channel, lambda: run(by)),
+            lambda by: self._promote(by, asked),
             lambda: self._earlier(caller, channel, asked),
         )
         return result if refresh else self._warn_held(result, overrides)
@@ -219,15 +214,10 @@ class PromotionOperations:
             rehearse=lambda: self._promotions.rehearse(asked),
         )
 
-        def run(by: callers.Caller) -> CommandOutcome:
-            return self._promotions.promote(
-                asked, meta=by.meta, key=by.commit_key, alongside=by.alongside, dry_run=by.dry_run
-            )
-
         return self._guard.run(
             caller,
             verb,
-            lambda by: self._open_rollout(by, channel, lambda: run(by)),
+            lambda by: self._promote(by, asked),
             lambda: None,  # a repeat fails on the version of the channel
         )
 
@@ -380,6 +370,16 @@ class PromotionOperations:
         waits = self.preview.list_waits(result.channel, result.rollout_id, now)
         is_held = bool(waits) and not now
         return structs.replace(result, warnings=(*result.warnings, *waits), waits=is_held)
+
+    def _promote(self, caller: callers.Caller, asked: Promote) -> ChannelPromotion:
+        run = lambda: self._promotions.promote(  # noqa: E731
+            asked,
+            meta=caller.meta,
+            key=caller.commit_key,
+            alongside=caller.alongside,
+            dry_run=caller.dry_run,
+        )
+        return self._open_rollout(caller, asked.channel, run)
 
     def _open_rollout(
         self, caller: callers.Caller, channel: str, run: Callable[[], CommandOutcome]
