@@ -481,7 +481,7 @@ NOUNS = (
     *("publication", "hosts", "fleet", "channels", "windows", "rollouts", "planner", "gates"),
     *("requests", "notifications"),
 )
-ABOVE_NOUNS = {"composition", "policy_check", "setup", "tables"}  # these combine nouns
+ABOVE_NOUNS = {"composition", "policy_check", "setup"}  # these combine nouns
 SHARED_FILES = {"facts", "states", "names", "refusals"}  # of any noun, for any noun
 NOUN_FILES = {"facts", "rows", "folds", "slices", "refusals", "declarations"}
 WITHOUT_FACTS = {"content", "gates"}

@@ -17,14 +17,7 @@ from typing import Annotated, Final
 from msgspec import Struct
 
 from tidegate.errors import InvalidInput
-from tidegate.kernel import (
-    collections as kernel_collections,
-    folds,
-    model,
-    slices,
-    tags,
-    vocabulary,
-)
+from tidegate.kernel import collections, folds, model, slices, tags, vocabulary
 
 LOG = "main"  # there is one per log
 FIRST = 1  # the epoch of a log that was never restored
@@ -63,13 +56,10 @@ class LogId(Struct, frozen=True):
     log_id: str
 
 
-EPOCHS = kernel_collections.Collection(
-    "epochs",
-    Epoch,
-    writers=kernel_collections.Writers.FOLDED,
-    nature=kernel_collections.Nature.DERIVED,
+EPOCHS = collections.Collection(
+    "epochs", Epoch, writers=collections.Writers.FOLDED, nature=collections.Nature.DERIVED
 )
-LOG_IDS = kernel_collections.Collection("installation_ids", LogId)
+LOG_IDS = collections.Collection("installation_ids", LogId)
 
 
 def epoch_key() -> model.Key:

@@ -22,12 +22,7 @@ from tidegate.domain.channels import facts as channel_facts, rows as channel_row
 from tidegate.domain.gates.earliest import list_earliest_starts
 from tidegate.domain.hosts import facts as host_facts, rows as host_rows, states as host_states
 from tidegate.domain.planner import Plan
-from tidegate.domain.rollouts import (
-    facts as rollout_facts,
-    names,
-    promotion,
-    states as rollout_states,
-)
+from tidegate.domain.rollouts import facts, names, promotion, states
 from tidegate.domain.windows.slices import spec_of
 from tidegate.errors import InvalidInput
 from tidegate.kernel.model import at_most
@@ -55,9 +50,9 @@ SILENCE_SECONDS = 4_000
 PAGE = 1_000
 WAITS_FOR_WAVE = "wave-promotion"
 ENDS = {
-    rollout_states.RolloutState.TERMINAL: "the rollout succeeded",
-    rollout_states.RolloutState.REVERTED: "the rollout was rolled back",
-    rollout_states.RolloutState.FAILED: "the rollout failed",
+    states.RolloutState.TERMINAL: "the rollout succeeded",
+    states.RolloutState.REVERTED: "the rollout was rolled back",
+    states.RolloutState.FAILED: "the rollout failed",
 }
 OVER = frozenset(ENDS)
 
@@ -65,7 +60,7 @@ OVER = frozenset(ENDS)
 class SeedRun(Struct, frozen=True, kw_only=True):
     """The result of one seed."""
 
-    state: rollout_states.RolloutState
+    state: states.RolloutState
     seconds: int
     timeline: tuple[forecasts.Moment, ...]
     wave_ends: dict[int, int]  # wave → seconds
@@ -274,7 +269,7 @@ def _run_seed(scenario: Scenario) -> SeedRun:
     if not scenario.fleet:
         moment = forecasts.Moment(0, "no host is in a wave: nothing to do")
         return SeedRun(
-            state=rollout_states.RolloutState.TERMINAL,
+            state=states.RolloutState.TERMINAL,
             seconds=0,
             timeline=(moment,),
             wave_ends={},
@@ -352,7 +347,7 @@ class RolloutTimeline:
         self._opened_at: datetime | None = None
         self._gates: dict[str, str] = {}
         self._wave = 0
-        self.state = rollout_states.RolloutState.OPENING
+        self.state = states.RolloutState.OPENING
         self.at: datetime | None = None  # of its end
         self.moments: list[forecasts.Moment] = []
         self.wave_ends: dict[int, int] = {}
@@ -371,7 +366,7 @@ class RolloutTimeline:
         if getattr(fact, "rollout_id", None) != self._rollout_id:
             return
         match fact:
-            case rollout_facts.RolloutOpened():
+            case facts.RolloutOpened():
                 self._opened_at = at
                 self._add(at, f"opened, {sum(wave.hosts for wave in fact.waves)} hosts simulated")
             case host_facts.HostStateChanged(to=host_states.HostState.FAILED, from_=before) if (
@@ -383,16 +378,16 @@ class RolloutTimeline:
                 self._add(at, f"{fact.host_id} rolled back")
             case host_facts.HostSkipped():
                 self._add(at, f"{fact.host_id} was skipped: {fact.reason}")
-            case rollout_facts.RolloutHalted():
+            case facts.RolloutHalted():
                 self._record_halt(fact.host_id, at)
-            case rollout_facts.WaveAdvanced(to_wave=wave):
+            case facts.WaveAdvanced(to_wave=wave):
                 self._record_wave_end(at)
                 self._wave = wave
-            case rollout_facts.RolloutTerminal():
+            case facts.RolloutTerminal():
                 self._record_wave_end(at)
-            case rollout_facts.GateChanged():
+            case facts.GateChanged():
                 self._record_gate(fact)
-            case rollout_facts.RolloutTransitioned():
+            case facts.RolloutTransitioned():
                 self._record_state(fact, at)
             case _:
                 pass
@@ -406,18 +401,18 @@ class RolloutTimeline:
         self.stop = "halted"
         self._add(at, f"halted: {host_id} failed")
 
-    def _record_gate(self, fact: rollout_facts.GateChanged) -> None:
+    def _record_gate(self, fact: facts.GateChanged) -> None:
         if fact.blocked:
             self._gates[fact.gate] = fact.reason
         else:
             self._gates.pop(fact.gate, None)
 
-    def _record_state(self, fact: rollout_facts.RolloutTransitioned, at: datetime) -> None:
+    def _record_state(self, fact: facts.RolloutTransitioned, at: datetime) -> None:
         self.state = fact.to
         if fact.to in OVER:
             self.at = at
             self._add(at, ENDS[fact.to])
-            if fact.to is not rollout_states.RolloutState.TERMINAL and self.stop is None:
+            if fact.to is not states.RolloutState.TERMINAL and self.stop is None:
                 self.stop = ENDS[fact.to]
 
     def _add(self, at: datetime, what: str) -> None:

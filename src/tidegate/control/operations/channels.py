@@ -21,13 +21,7 @@ from tidegate.control.queries.reads import Found, Reads
 from tidegate.control.runtime import CommandOutcome
 from tidegate.domain import times
 from tidegate.domain.access import callers, principals, roles, scopes, steps
-from tidegate.domain.channels import (
-    default_policy,
-    facts as channel_facts,
-    refusals,
-    rows as channel_rows,
-    slices,
-)
+from tidegate.domain.channels import default_policy, facts, refusals, rows as channel_rows, slices
 from tidegate.domain.channels.policy import check_named
 from tidegate.domain.channels.stops import ChannelStops, own_stops_key
 from tidegate.domain.fleet import claims, rows as fleet_rows
@@ -37,7 +31,7 @@ from tidegate.domain.rollouts.channel_deletion import DeleteChannel, delete_chan
 from tidegate.errors import StaleVersion
 from tidegate.kernel.model import Clause, Position, Query
 
-_SETTINGS = frozenset({channel_facts.ChannelCreated.__name__, channel_facts.ChannelEdited.__name__})
+_SETTINGS = frozenset({facts.ChannelCreated.__name__, facts.ChannelEdited.__name__})
 
 ATTEMPTS_MAX = 5  # of a change of the selector, while hosts come and go
 
@@ -47,7 +41,7 @@ class _EditAsked(msgspec.Struct, frozen=True):
 
     channel: str
     selector: str | None
-    policy: channel_facts.ChannelPolicy | None
+    policy: facts.ChannelPolicy | None
     version: int | None
 
 
@@ -85,7 +79,7 @@ class ChannelOperations:
         *,
         package: str,
         selector: str,
-        policy: channel_facts.ChannelPolicy | None = None,
+        policy: facts.ChannelPolicy | None = None,
     ) -> Position:
         """Create a channel that carries a package to the hosts that match a selector. Without a
         policy it gets the default policy, written out in full.
@@ -120,7 +114,7 @@ class ChannelOperations:
         channel: str,
         *,
         selector: str | None = None,
-        policy: channel_facts.ChannelPolicy | None = None,
+        policy: facts.ChannelPolicy | None = None,
         reason: str = "",
     ) -> Position:
         """Change the selector or the policy of a channel; None keeps it. Open rollouts keep their
@@ -269,7 +263,7 @@ class ChannelOperations:
         self,
         caller: callers.Caller,
         channel: str,
-        protection: channel_facts.ChannelProtection | None,
+        protection: facts.ChannelProtection | None,
         reason: str,
     ) -> Position:
         """Protect the channel; None: remove the protection. To loosen it takes a second person.
@@ -315,9 +309,7 @@ class ChannelOperations:
                     raise
         raise AssertionError("the last attempt raises")
 
-    def _check_claim(
-        self, scope: fleet_rows.ChannelScope, policy: channel_facts.ChannelPolicy
-    ) -> Position:
+    def _check_claim(self, scope: fleet_rows.ChannelScope, policy: facts.ChannelPolicy) -> Position:
         """Check that no host would be in two channels of one package, and that all hosts that the
         policy names exist. Return the version of the fleet for which this holds.
 
@@ -368,7 +360,7 @@ def _package_scope(package: str) -> str:
     return scopes.repository_scope(repository if slash else DEFAULT_REPOSITORY)
 
 
-def _demand_readable(caller: callers.Caller, edges: Iterable[channel_facts.ChannelEdge]) -> None:
+def _demand_readable(caller: callers.Caller, edges: Iterable[facts.ChannelEdge]) -> None:
     """Check that the caller may read the channel of each edge, because an edge shows its results.
 
     Raises:

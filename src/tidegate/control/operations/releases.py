@@ -16,14 +16,7 @@ from tidegate.control.runtime import CommandOutcome
 from tidegate.domain.access import callers, scopes, steps
 from tidegate.domain.channels import refusals, rows as channel_rows
 from tidegate.domain.packages.names import parse
-from tidegate.domain.releases import (
-    catalog,
-    evidence,
-    facts,
-    registry,
-    rows as release_rows,
-    slices as release_slices,
-)
+from tidegate.domain.releases import catalog, evidence, facts, registry, rows, slices
 from tidegate.errors import NotFound, StaleVersion, VersionRequired
 from tidegate.kernel import model, slices as kernel_slices
 
@@ -54,7 +47,7 @@ class PinOutcome(Struct, frozen=True):
     """The pin of a scope right after an operation; it may have changed since."""
 
     position: model.Position
-    found: Found[release_rows.Actual]
+    found: Found[rows.Actual]
 
 
 class ReleaseOperations:
@@ -77,7 +70,7 @@ class ReleaseOperations:
         """Create a scope with its first pin."""
         caller.demand(steps.REGISTER_RELEASE, scopes.channel_scope(scope))
         self._refuse_channel(scope)
-        command = release_slices.RegisterRelease(
+        command = slices.RegisterRelease(
             scope=scope,
             release_id=pin.release_id,
             digest=pin.digest,
@@ -94,7 +87,7 @@ class ReleaseOperations:
         """Pin a scope to a release, or confirm its pin. Raises: StaleVersion, VersionRequired."""
         caller.demand(steps.TRANSITION_RELEASE, scopes.channel_scope(scope))
         self._refuse_channel(scope)
-        command = release_slices.TransitionRelease(
+        command = slices.TransitionRelease(
             scope=scope,
             release_id=pin.release_id,
             digest=pin.digest,
@@ -116,7 +109,7 @@ class ReleaseOperations:
         """
         caller.demand(steps.RETIRE_RELEASE, scopes.channel_scope(scope))
         self._refuse_channel(scope)
-        command = release_slices.RetireRelease(
+        command = slices.RetireRelease(
             scope=scope,
             reason=reason,
             command_id=make_id(caller, steps.RETIRE_RELEASE, "command"),
@@ -179,7 +172,7 @@ class ReleaseOperations:
 
     def _may_pin(self, caller: callers.Caller, release_id: str) -> bool:
         """Whether the caller may see the release."""
-        release = self._reads.find(release_rows.known_key(release_id), release_rows.KnownRelease)
+        release = self._reads.find(rows.known_key(release_id), rows.KnownRelease)
         if release is None or not release.row.revision:
             return True  # the decision raises that it does not exist
         return caller.may(
@@ -216,6 +209,6 @@ class ReleaseOperations:
             found = earlier
         return PinOutcome(receipt.last, found)
 
-    def _demand(self, scope: str) -> Found[release_rows.Actual]:
+    def _demand(self, scope: str) -> Found[rows.Actual]:
         missing = NotFound(f"{scope} is not registered", scope=scope)
-        return self._reads.demand(release_rows.actual_key(scope), release_rows.Actual, missing)
+        return self._reads.demand(rows.actual_key(scope), rows.Actual, missing)

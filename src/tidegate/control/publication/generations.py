@@ -13,13 +13,7 @@ from uuid import uuid4
 from msgspec import Struct
 
 from tidegate.control.runtime import CommandOutcome, Control
-from tidegate.domain.publication import (
-    expiry,
-    facts,
-    folds,
-    rows as publication_rows,
-    slices as publication_slices,
-)
+from tidegate.domain.publication import expiry, facts, folds, rows as publication_rows, slices
 from tidegate.errors import InvalidInput, LeaseHeld, LeaseLost, StaleVersion, Unknown
 from tidegate.kernel import codec, leases, model as kernel_model, slices as kernel_slices
 from tidegate.kernel.store import Store, values
@@ -34,7 +28,7 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def execute(
     control: Control,
     item: kernel_slices.Slice,
-    command: publication_slices.LeasedCommand,
+    command: slices.LeasedCommand,
     *,
     meta: kernel_model.Meta = kernel_model.NO_META,
     key: str | None = None,
@@ -54,7 +48,7 @@ def execute(
 
 
 def publish_and_confirm(
-    control: Control, command: publication_slices.PublishGeneration
+    control: Control, command: slices.PublishGeneration
 ) -> tuple[publication_rows.Pointer, kernel_model.Position]:
     """Publish, and return META as this publish left it, and its version.
 
@@ -62,7 +56,7 @@ def publish_and_confirm(
     This recognizes that its own commit did both.
     """
     try:
-        outcome = execute(control, publication_slices.publish_generation, command)
+        outcome = execute(control, slices.publish_generation, command)
     except (LeaseLost, StaleVersion, Unknown):
         (record,) = control.store.get(publication_rows.meta_key(command.pk))
         pointer = None if record is None else codec.decode(record.data, publication_rows.Pointer)
@@ -74,9 +68,7 @@ def publish_and_confirm(
     return folds.pointer_of(published), outcome.position
 
 
-def _is_mine(
-    pointer: publication_rows.Pointer, command: publication_slices.PublishGeneration
-) -> bool:
+def _is_mine(pointer: publication_rows.Pointer, command: slices.PublishGeneration) -> bool:
     sk = f"{publication_rows.VER}{command.version_id}" if command.version_id else ""
     offered = (command.s3_key, command.generated_at, command.etag, sk)
     return (pointer.s3_key, pointer.generated_at, pointer.etag, pointer.current_sk) == offered
@@ -133,7 +125,7 @@ class GenerationStore:
         lease_owner: str | None = None,
     ) -> None:
         """Put META and delete LOCK in one commit. Raises: LeaseLost: nothing was changed."""
-        command = publication_slices.PublishGeneration(
+        command = slices.PublishGeneration(
             cache_key=cache_key,
             lease_token=lease_token,
             by=lease_owner or "",
@@ -141,7 +133,7 @@ class GenerationStore:
             generated_at=_time_of(generated_at_ms),
             revalidate_seconds=revalidate_seconds,
             etag=etag,
-            guards=publication_slices.LEASE_GUARDS,
+            guards=slices.LEASE_GUARDS,
         )
         publish_and_confirm(self._control, command)
 
