@@ -40,11 +40,11 @@ class StateCell(NamedTuple):
     """A cell with a state: shown as symbol, colour and word, or as a text given instead."""
 
     word: str
-    said: str = ""
+    label: str = ""
 
     @property
     def text(self) -> str:
-        return f"{glyph(self.word)[0]} {clean(self.said or state_word(self.word))}"
+        return f"{glyph(self.word)[0]} {clean(self.label or state_word(self.word))}"
 
 
 Cell = str | StateCell

@@ -172,15 +172,17 @@ def time_of(request: routing.Request[Any, Any, Any]) -> int:
 
 def check_protocol(headers: Mapping[bytes, bytes]) -> None:
     """Check the protocol. Raises: InvalidInput: missing or not a number. UnsupportedProtocol."""
-    said = headers.get(_HEADER, b"")
-    if not (said.isdigit() and len(said) <= 9):
+    version = headers.get(_HEADER, b"")
+    if not (version.isdigit() and len(version) <= 9):
         raise InvalidInput(
-            f"say {protocol.PROTOCOL_HEADER}: {protocol.PROTOCOL}; found {said[:40]!r}",
+            f"say {protocol.PROTOCOL_HEADER}: {protocol.PROTOCOL}; found {version[:40]!r}",
             field=protocol.PROTOCOL_HEADER,
         )
-    if int(said) not in SERVED:
+    if int(version) not in SERVED:
         raise problems.UnsupportedProtocol(
-            f"protocol {int(said)} is not served here", found=int(said), allowed=protocol.PROTOCOL
+            f"protocol {int(version)} is not served here",
+            found=int(version),
+            allowed=protocol.PROTOCOL,
         )
 
 

@@ -249,7 +249,7 @@ def heartbeat(
 ) -> routing.Response:
     """Report that the host is alive and what runs on it; the response lists the known reports."""
     body = request.body
-    said = fleet_agent_reports.Heartbeat(
+    beat = fleet_agent_reports.Heartbeat(
         host_id=host_of(request),
         agent_version=body.agent_version,
         current_closures=body.current_closures,
@@ -259,7 +259,7 @@ def heartbeat(
         if body.facts is None
         else protocol.HostFacts(**msgspec.structs.asdict(body.facts)),
     )
-    return routing.Response(heartbeats.take(said, request.meta))
+    return routing.Response(heartbeats.take(beat, request.meta))
 
 
 # ── content ───────────────────────────────────────────────────────────────────────────────────────

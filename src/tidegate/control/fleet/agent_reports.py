@@ -262,12 +262,12 @@ class Heartbeats:
         asked = {*heartbeat.rollouts, *(() if order is None else (order.row.rollout_id,))}
         if known is not None and heartbeat.said_at < known.said_at:
             return self._answer(heartbeat, self._records(host_id, sorted(asked)), known, now)
-        said = _to_liveness(heartbeat, known, now)
+        beat = _to_liveness(heartbeat, known, now)
         if host is not None:
-            said = msgspec.structs.replace(
-                said, facts_refused=self._note_facts(host.row, said, meta)
+            beat = msgspec.structs.replace(
+                beat, facts_refused=self._note_facts(host.row, beat, meta)
             )
-        if self._note(said, known, meta):
+        if self._note(beat, known, meta):
             # If a timer recorded the host as silent before this write, that is seen here. A later
             # timer finds the new row. So a heartbeat always wins.
             host = self._reads.find(fleet_rows.host_key(host_id), fleet_rows.Host)
@@ -280,40 +280,40 @@ class Heartbeats:
             record = records.get(rollout_id)
             if record is not None and _means_something(record, closure):
                 self._observe(record, closure, meta)
-        return self._answer(heartbeat, records, said, now)
+        return self._answer(heartbeat, records, beat, now)
 
     def _answer(
         self,
         heartbeat: Heartbeat,
         records: Mapping[str, host_rows.HostRecord],
-        said: fleet_rows.Liveness,
+        beat: fleet_rows.Liveness,
         now: datetime,
     ) -> protocol.HeartbeatAnswer:
         """Return which reports are known, and which orders were cancelled."""
         seqs = {rollout_id: record.last_event_seq for rollout_id, record in records.items()}
         known = (records.get(rollout_id) for rollout_id in heartbeat.rollouts)
         back = (row.rollout_id for row in known if row is not None and row.cancelled_at is not None)
-        return protocol.HeartbeatAnswer(now, seqs, tuple(back), facts_missing=said.facts is None)
+        return protocol.HeartbeatAnswer(now, seqs, tuple(back), facts_missing=beat.facts is None)
 
     def _note(
-        self, said: fleet_rows.Liveness, known: fleet_rows.Liveness | None, meta: model.Meta
+        self, beat: fleet_rows.Liveness, known: fleet_rows.Liveness | None, meta: model.Meta
     ) -> bool:
         """Store the heartbeat if the last one is old or something changed; return whether so."""
         if (
             known is not None
-            and said.last_seen_at - known.last_seen_at < SEEN_EVERY
-            and msgspec.structs.replace(known, last_seen_at=said.last_seen_at, said_at=said.said_at)
-            == said
+            and beat.last_seen_at - known.last_seen_at < SEEN_EVERY
+            and msgspec.structs.replace(known, last_seen_at=beat.last_seen_at, said_at=beat.said_at)
+            == beat
         ):
             return False
-        self._records_of(meta).save(fleet_rows.LIVENESS.name, said.host_id, said)
+        self._records_of(meta).save(fleet_rows.LIVENESS.name, beat.host_id, beat)
         return True
 
     def _note_facts(
-        self, host: fleet_rows.Host, said: fleet_rows.Liveness, meta: model.Meta
+        self, host: fleet_rows.Host, beat: fleet_rows.Liveness, meta: model.Meta
     ) -> str:
         """Turn the host's allowed facts into labels; return why that was refused, if so."""
-        facts = _allowed(said, self._allowed_facts)
+        facts = _allowed(beat, self._allowed_facts)
         if fact_labels(facts) == split_labels(host.labels)[1]:
             return ""
         command = slices.NoteFacts(host_id=host.host_id, facts=facts)
@@ -323,7 +323,7 @@ class Heartbeats:
         except fleet_refusals.SelectorOverlap as overlap:
             return overlap.detail
         except (*LOST, LaneBusy):  # the next heartbeat tries again
-            return said.facts_refused
+            return beat.facts_refused
         if outcome.facts:
             self._notify()
         return ""
@@ -389,10 +389,10 @@ def _list_closures(heartbeat: Heartbeat, known: fleet_rows.Liveness | None) -> M
     return {**before, **heartbeat.current_closures}
 
 
-def _allowed(said: fleet_rows.Liveness, keys: Iterable[str]) -> dict[str, str]:
+def _allowed(beat: fleet_rows.Liveness, keys: Iterable[str]) -> dict[str, str]:
     """Return the host's facts with these keys."""
-    machine = said.facts or protocol.HostFacts()
-    found = {**msgspec.structs.asdict(machine), "agent_version": said.agent_version}
+    machine = beat.facts or protocol.HostFacts()
+    found = {**msgspec.structs.asdict(machine), "agent_version": beat.agent_version}
     return {key: found[key] for key in keys if found[key]}
 
 

@@ -251,8 +251,8 @@ class WindowOperations:
     def check(
         self, caller: callers.Caller, window: facts.WindowSpec, count: int
     ) -> tuple[Occurrence, ...]:
-        """List the occurrences that a window would have, without storing it. Whether a channel
-        exists is told only to a caller who may read it.
+        """List the occurrences that a window would have, without storing it. Only a caller who may
+        read a channel learns whether it exists.
 
         Raises:
             MalformedWindow, ChannelNotFound.

@@ -31,7 +31,7 @@ class DryRunEnded(Exception):
         self.result = result
 
     def describe(self, *summary: str, request: str = "") -> DryRunEnded:
-        """Return this with more said of it: the sentences come first."""
+        """Return this with more sentences, which come first."""
         found = self.result
         return DryRunEnded(
             structs.replace(
