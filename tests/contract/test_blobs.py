@@ -30,11 +30,11 @@ from tidegate.control.storage.blobs import (
     BlobMissing,
     Blobs,
     BlobsForeign,
-    digest_of,
 )
 from tidegate.control.storage.blobs.collect import CollectedBlobs, collect
 from tidegate.control.storage.blobs.files import FileBlobs
 from tidegate.control.storage.blobs.s3 import BucketUnavailable, S3Blobs
+from tidegate.domain.content.digests import digest_of
 from tidegate.errors import InsufficientStorage, InvalidInput
 
 T0 = datetime(2026, 4, 24, 12, tzinfo=UTC)

@@ -32,9 +32,10 @@ from tests.contract.publication.publishing import (
 from tidegate.control.publication.generations import list_referenced_blobs
 from tidegate.control.publication.publisher import Publisher
 from tidegate.control.runtime import Control
-from tidegate.control.storage.blobs import BLOB_KEPT, digest_of
+from tidegate.control.storage.blobs import BLOB_KEPT
 from tidegate.control.storage.blobs.collect import CollectedBlobs, collect
 from tidegate.control.storage.blobs.files import FileBlobs
+from tidegate.domain.content.digests import digest_of
 from tidegate.domain.publication.rows import Pointer
 from tidegate.engines.group_commit import GroupCommit
 from tidegate.errors import LeaseLost

@@ -35,8 +35,8 @@ from tidegate.control.publication.entries import (
 )
 from tidegate.control.publication.publisher import Publisher
 from tidegate.control.runtime import Control
-from tidegate.control.storage.blobs import digest_of
 from tidegate.control.storage.blobs.files import FileBlobs
+from tidegate.domain.content.digests import digest_of
 from tidegate.domain.publication.rows import (
     PublicationRequest,
     RequestStatus,

@@ -22,7 +22,7 @@ from tests.contract.publication.publishing import (
 from tidegate.control.publication.entries import PublicationPolicy
 from tidegate.control.publication.generations import GenerationStore
 from tidegate.control.runtime import Control
-from tidegate.control.storage.blobs import digest_of
+from tidegate.domain.content.digests import digest_of
 from tidegate.domain.publication.refusals import GenerationExists, RecipeMixed, StaleGeneration
 from tidegate.domain.publication.rows import Generation, Pointer, etag_of, version_key
 from tidegate.domain.publication.slices import PublishGeneration, PublishGuard, publish_generation

@@ -148,11 +148,6 @@ class Blobs(Protocol):
         ...
 
 
-def digest_of(content: bytes) -> str:
-    """Return the digest of this content."""
-    return f"{ALGORITHM}:{sha256(content).hexdigest()}"
-
-
 def hex_of(digest: object) -> str:
     """Return the 64 hex digits of a digest, which are safe in a path.
 
