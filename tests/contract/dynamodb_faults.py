@@ -10,7 +10,7 @@ from typing import Any
 from uuid import uuid4
 
 from tests.contract.world import SCHEMA
-from tidegate.engines.dynamodb import DynamoStore, items
+from tidegate.engines.dynamodb import DynamoStore
 from tidegate.engines.dynamodb.client import BotoTransport
 from tidegate.engines.dynamodb.transport import (
     Action,
@@ -95,18 +95,30 @@ class FaultyTransport:
 
 def _describe(action: Action) -> str | None:
     """Describe in words what an action does to an index or its fence; None: it concerns a row."""
-    where = items.fence_name(action.place.pk.removeprefix("index#"))
+    where = _fence_name(action.place.pk.removeprefix("index#"))
     match action:
         case AddItem(place=ItemKey(pk)) if pk.startswith("index#"):
-            return f"put in {where[6:]}"
+            return f"put in {where}"
         case UpdateItem(ItemKey(pk), equal, _, sets) if pk.startswith("index#"):
             checked, advanced = _types(equal), _types(sets)
             if not advanced:
-                return f"check {where} on {checked}"
+                return f"check fence#{where} on {checked}"
             if not checked:
-                return f"advance {where} on {advanced}"
-            return f"check {where} on {checked} and advance {advanced}"
+                return f"advance fence#{where} on {advanced}"
+            return f"check fence#{where} on {checked} and advance {advanced}"
     return None
+
+
+def _fence_name(index: str) -> str:
+    """The name of a fence for people: ``key:value``, several tags joined by &."""
+    if not index[0].isdigit():
+        return index
+    tags, rest = [], index.encode()
+    while rest:
+        size, _, rest = rest.partition(b":")
+        tags.append(rest[: int(size)].decode())
+        rest = rest[int(size) :]
+    return "&".join(tags)
 
 
 def _types(attributes: Iterable[str]) -> str:

@@ -196,18 +196,6 @@ class Fence:
         return integer(self.item, count_attribute(type_name))
 
 
-def fence_name(index: str) -> str:
-    """The name of a fence for people: ``fence#key:value``, several tags joined by &."""
-    if not index[0].isdigit():
-        return f"fence#{index}"
-    tags, rest = [], index.encode()
-    while rest:
-        size, _, rest = rest.partition(b":")
-        tags.append(rest[: int(size)].decode())
-        rest = rest[int(size) :]
-    return "fence#" + "&".join(tags)
-
-
 # ── rows, their entries, idempotency keys ─────────────────────────────────────────────────────────
 
 
