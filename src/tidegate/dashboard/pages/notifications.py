@@ -27,7 +27,7 @@ CHANNELS_MAX = 60
 NAME_CHARS_MAX = 63
 WORKING = components.Chip("check", "good", "Works")
 FAILING = components.Chip("warning", "bad", "Failing")
-OFF = components.Chip("ban", "warn", "Disabled")
+DISABLED = components.Chip("ban", "warn", "Disabled")
 PLACES = {
     "subscription_exists": "name",
     "destination_refused": "url",
@@ -230,13 +230,19 @@ def describe_subscription(row: rows.Subscription) -> str:
     )
 
 
+def subscription_chip(row: rows.Subscription, queue: rows.NoticeQueue) -> components.Chip:
+    """Whether its messages arrive."""
+    if row.disabled_at is not None:
+        return DISABLED
+    return FAILING if queue.failures else WORKING
+
+
 def _line(
     caller: callers.Caller, found: Found[rows.Subscription], queue: rows.NoticeQueue, number: int
 ) -> settings_screens.NotificationLine:
     row = found.row
     reasons = (caller.why_not(steps.EDIT_SUBSCRIPTION, scope) for scope in row.scopes)
     why = next(filter(None, reasons), "")
-    chip = FAILING if queue.failures else WORKING
     name = components.Field(name="name", kind="hidden", value=row.name)
 
     def verb(id: str, label: str, icon: str, **more: Any) -> components.VerbButton:
@@ -256,7 +262,7 @@ def _line(
     return settings_screens.NotificationLine(
         name=row.name,
         kind=str(row.kind),
-        chip=OFF if row.disabled_at is not None else chip,
+        chip=subscription_chip(row, queue),
         text=describe_subscription(row),
         queue=f"{queue.delivered:,} sent · {queue.waiting:,} waiting · {queue.dead:,} given up",
         error=row.disabled_reason or queue.last_error,

@@ -23,12 +23,11 @@ from tidegate.control.operations.repositories import RepositoryOperations
 from tidegate.control.operations.subscriptions import SubscriptionOperations
 from tidegate.control.queries.reads import Reads
 from tidegate.dashboard import account_lines, components, layout as dashboard_layout, window_lines
-from tidegate.dashboard.pages.notifications import describe_subscription
+from tidegate.dashboard.pages.notifications import describe_subscription, subscription_chip
 from tidegate.dashboard.view_models import settings_screens
 from tidegate.domain.access import callers, roles as access_roles, slices, steps
 from tidegate.domain.access.scopes import repository_scope
 from tidegate.domain.epochs import LOG_IDS, LogId
-from tidegate.domain.notifications.rows import NoticeQueue, Subscription
 from tidegate.domain.packages.rows import REPOSITORIES, Repository
 from tidegate.domain.windows.rows import Window
 from tidegate.errors import TidegateError
@@ -36,9 +35,6 @@ from tidegate.kernel.model import Key
 from tidegate.web import authentication, inputs, routing
 
 REPOSITORIES_MAX = 200
-DISABLED = components.Chip("ban", "warn", "Disabled")
-WORKING = components.Chip("check", "good", "Works")
-FAILING = components.Chip("warning", "bad", "Failing")
 
 UserId = Annotated[str, Meta(min_length=1, max_length=64, pattern=r"^[a-z0-9_]+$")]
 
@@ -185,17 +181,11 @@ def _subscriptions(
             settings_screens.SubscriptionLine(
                 name=row.name,
                 kind=str(row.kind),
-                chip=_subscription_chip(row, queue),
+                chip=subscription_chip(row, queue),
                 text=f"{events}{waits}{dead}{error.rstrip(' ·')}",
             )
         )
     return tuple(lines)
-
-
-def _subscription_chip(row: Subscription, queue: NoticeQueue) -> components.Chip:
-    if row.disabled_at is not None:
-        return DISABLED
-    return FAILING if queue.failures else WORKING
 
 
 def _may_see_window(request: routing.Request[Any, Any, Any], row: Window) -> bool:
