@@ -201,7 +201,7 @@ def says_why(answer: httpx2.Response) -> bool:
     return (
         400 <= answer.status_code < 500
         and answer.headers["content-type"] == "text/html; charset=utf-8"
-        and ('role="alert"' in answer.text or "lost-code" in answer.text)
+        and ('role="alert"' in answer.text or '<p class="small"><code>' in answer.text)
     )
 
 
