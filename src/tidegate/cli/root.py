@@ -180,7 +180,8 @@ def print_exit(stop: exit_codes.CommandExit, args: Sequence[str] = ()) -> int:
     from tidegate.cli.symbols import clean
 
     is_coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    mark = click.style("✘", fg="red") if is_coloured else "✘"
+    symbol, colour = ("◐", "yellow") if stop.code is exit_codes.ExitCode.WAITING else ("✘", "red")
+    mark = click.style(symbol, fg=colour) if is_coloured else symbol
     click.echo(f"{mark} {clean(stop.detail)}", err=True)
     for line in stop.more:
         click.echo(f"  {clean(line)}", err=True)
