@@ -216,6 +216,14 @@ def test_an_unknown_verb_suggests_the_command_that_does_it(
     assert meant in capsys.readouterr().err
 
 
+def test_lists_repositories_if_there_is_no_such_repository() -> None:
+    body = {"code": "not_found", "detail": "there is no repository x", "repository": "x"}
+    with click.Context(COMMANDS["rev list"], info_name="list"):
+        ended = problem(404, json.dumps(body).encode(), {})
+
+    assert ended.tries == ("tidegate repo list",)
+
+
 def test_every_verb_that_people_try_is_missing_and_its_command_exists() -> None:
     for tried, command in TRIED.items():
         assert tried not in COMMANDS
