@@ -12,6 +12,7 @@ import click
 
 from tidegate import config, errors
 from tidegate.cli.exit_codes import CommandExit, ExitCode
+from tidegate.cli.output import note
 from tidegate.commands.options import LOG, settings_of, with_settings
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def verify(file: str | None, **flags: str | None) -> None:
     A server or worker may be running. The exit code is 0 if nothing differs, else 1.
     """
     with _archive(settings_of(file, flags)) as found:
+        note("comparing the archive with the log …")
         differences = found.verify()
         lag = found.lag()
     named = [
@@ -61,6 +63,7 @@ def rebuild(file: str | None, **flags: str | None) -> None:
     A server or worker may be running: the rewritten bytes are the same.
     """
     with _archive(settings_of(file, flags)) as found:
+        note("writing the archive again …")
         count = found.rebuild()
         position = found.lag().position
     click.echo(f"{count} segments were written again, up to position {position}")
