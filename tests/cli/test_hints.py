@@ -224,6 +224,15 @@ def test_lists_repositories_if_there_is_no_such_repository() -> None:
     assert ended.tries == ("tidegate repo list",)
 
 
+def test_a_missing_choice_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run({}, "rollout clear prod --reason x".split()) == ExitCode.USAGE
+
+    assert capsys.readouterr().err.splitlines() == [
+        "✘ Missing option '--mode'. Choose from: resume, waive, abandon",
+        "  try: tidegate rollout clear prod --reason x --mode …",
+    ]
+
+
 def test_every_verb_that_people_try_is_missing_and_its_command_exists() -> None:
     for tried, command in TRIED.items():
         assert tried not in COMMANDS

@@ -210,7 +210,7 @@ def _usage(error: click.UsageError, args: Sequence[str]) -> exit_codes.CommandEx
     next_command = f"{path} --help"
     if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Option):
         next_command = _type_with_missing(error, args)
-    detail = error.format_message()
+    detail = " ".join(error.format_message().split())  # click puts each choice on its own line
     if isinstance(error, click.BadParameter):
         from tidegate.cli.suggestions import suggest_value
 
