@@ -225,12 +225,19 @@ def test_lists_repositories_if_there_is_no_such_repository() -> None:
 
 
 def test_a_missing_choice_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run({}, "rollout clear prod --reason x".split()) == ExitCode.USAGE
+    assert run({}, ["rollout", "clear", "prod", "--reason", "x"]) == ExitCode.USAGE
 
     assert capsys.readouterr().err.splitlines() == [
         "✘ Missing option '--mode'. Choose from: resume, waive, abandon",
         "  try: tidegate rollout clear prod --reason x --mode …",
     ]
+
+
+@pytest.mark.parametrize("noun", ["user", "rollout", "rev", "channel"])
+def test_help_lists_whole_sentences(noun: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run({}, [noun, "--help"])
+
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
 
 
 def test_every_verb_that_people_try_is_missing_and_its_command_exists() -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from tidegate import config, errors
+from tidegate.cli.context import Group
 from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.cli.output import note
 from tidegate.commands.options import LOG, settings_of, with_settings
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 SHOWN_MAX = 20
 
 
-@click.group()
+@click.group(cls=Group)
 def archive() -> None:
     """The copy of the log in the directory of the setting archive."""
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tidegate.cli.context import Group
 from tidegate.cli.exit_codes import CommandExit, ExitCode
 from tidegate.cli.output import note
 from tidegate.commands.options import LOG, settings_of, with_settings
@@ -14,7 +15,7 @@ SHOWN_MAX = 20
 TEXT_CHARS_MAX = 200
 
 
-@click.group()
+@click.group(cls=Group)
 def views() -> None:
     """Derived rows: compare them with the log, or rebuild them."""
 
