@@ -231,7 +231,10 @@ def test_shows_a_channel_with_its_pin(tmp_path: Path) -> None:
                 {"release_id": None, "digest": "sha256:" + "a" * 64, "hosts": 1},
             ],
         },
-        "edges": [{"channel": "beta", "blocks": True, "reason": "beta@web.3 is Active"}],
+        "edges": [
+            {"channel": "beta", "blocks": True, "reason": "beta@web.3 is Active"},
+            {"channel": "dev", "blocks": False, "soak_seconds": 3600},
+        ],
         "windows": ["nights"],
         "protection": {},
     }
@@ -247,7 +250,7 @@ def test_shows_a_channel_with_its_pin(tmp_path: Path) -> None:
     assert "↩ Stopped" in shown.out
     assert "canary, wave-2" in shown.out
     assert "operator_command, high confidence" in shown.out
-    assert "beta (blocks: beta@web.3 is Active)" in shown.out
+    assert "beta (blocks: beta@web.3 is Active), dev for 1 h" in shown.out
     assert "nights" in shown.out
     assert "1 other person, break-glass allowed" in shown.out
 

@@ -206,12 +206,16 @@ def test_suggests_similar_names(served: Served, operator: Shell, tmp_path: Path)
     host = operator.run("host", "show", "web-1")
     release = operator.run("host", "list", "--runs", "wbe.1")
     nothing = operator.run("channel", "show", "qqqq")
+    revision = operator.run("rev", "show", "web.1")
     document = operator.run("channel", "show", "web-stabel", "-o", "json")
 
     assert (channel.code, host.code, release.code, nothing.code) == (4, 4, 4, 4)
     assert "there is no channel web-stabel: did you mean web-stable? [" in channel.err
     assert "did you mean web-01?" in host.err
     assert "did you mean web.1?" in release.err
+    assert "there is no package revision default.web.1: did you mean default.web.v1? [" in (
+        revision.err
+    )
     assert "did you mean" not in nothing.err + document.err
 
 

@@ -216,6 +216,30 @@ def test_an_unknown_verb_suggests_the_command_that_does_it(
     assert meant in capsys.readouterr().err
 
 
+def test_lists_repositories_if_there_is_no_such_repository() -> None:
+    body = {"code": "not_found", "detail": "there is no repository x", "repository": "x"}
+    with click.Context(COMMANDS["rev list"], info_name="list"):
+        ended = problem(404, json.dumps(body).encode(), {})
+
+    assert ended.tries == ("tidegate repo list",)
+
+
+def test_a_missing_choice_is_told_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run({}, ["rollout", "clear", "prod", "--reason", "x"]) == ExitCode.USAGE
+
+    assert capsys.readouterr().err.splitlines() == [
+        "✘ Missing option '--mode'. Choose from: resume, waive, abandon",
+        "  try: tidegate rollout clear prod --reason x --mode …",
+    ]
+
+
+@pytest.mark.parametrize("noun", ["user", "rollout", "rev", "channel"])
+def test_help_lists_whole_sentences(noun: str, capsys: pytest.CaptureFixture[str]) -> None:
+    run({}, [noun, "--help"])
+
+    assert "..." not in capsys.readouterr().out.partition("Commands:")[2]
+
+
 def test_every_verb_that_people_try_is_missing_and_its_command_exists() -> None:
     for tried, command in TRIED.items():
         assert tried not in COMMANDS

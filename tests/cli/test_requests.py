@@ -44,7 +44,7 @@ def test_prints_each_way_to_act_alone_on_separate_lines(
     assert made.code == 9, made
     assert "\\x0a" not in made.err
     first, *lines = made.err.splitlines()
-    assert first.startswith(f"✘ {CHANNEL} is protected, and nothing was changed yet. Request R-")
+    assert first.startswith(f"◐ {CHANNEL} is protected, and nothing was changed yet. Request R-")
     command = f"tidegate channel rollback {CHANNEL}"
     assert lines[-5:-1] == [
         "  A rollback in waves, which freezes and windows hold, needs nobody else:",

@@ -48,6 +48,23 @@ def test_shows_names_to_every_reader_and_ids_to_programs(
     assert exact[0]["by"] == AUTHOR, "programs get ids for every caller"
 
 
+def test_the_log_shows_names_to_those_who_may_see_them(
+    seat: Seat, shared: Served, tmp_path: Path
+) -> None:
+    grace = author(shared, tmp_path / "grace")
+    made = grace.run("rev", "create", "logged", "--workspace", "v1", "-o", "json").json()
+    created = ("log", "tail", "--type", "RevisionCreated")
+
+    own = grace.run(*created).out.splitlines()[-1]
+    audited = seat(Role.AUDITOR).run(*created).out.splitlines()[-1]
+    viewed = seat(Role.VIEWER).run(*created).out.splitlines()[-1]
+
+    assert made["metadata"]["name"] == "default.logged.v1"
+    assert "  by Grace Hopper" in own
+    assert "  by Grace Hopper" in audited
+    assert viewed.endswith(f"  by {AUTHOR}")
+
+
 def test_warns_that_the_package_of_a_new_channel_does_not_exist(seat: Seat) -> None:
     person = seat()
 

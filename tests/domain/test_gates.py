@@ -637,6 +637,18 @@ def test_explains_rollouts_with_and_without_waiting_hosts() -> None:
     assert [gate.name for gate in GATES] == list(NAMES)
 
 
+def test_explains_that_a_host_lost_the_release_on_which_it_converged() -> None:
+    lost = with_standings(finished(), standing("web-00", HostState.CONVERGED, regressed_at=T0))
+
+    found = explain(lost, ROLLOUT, "web-00")
+
+    assert found.answer == "the host converged, but does not run web.2 any more"
+    assert [(wait.code, wait.since) for wait in found.waits] == [("regressed", T0)]
+    assert [remedy.command for remedy in found.waits[0].remedies] == [
+        "tidegate channel promote stable web.2"
+    ]
+
+
 # ── late hosts ────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -16,6 +16,7 @@ from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages.approvals import ApproveRevision, ProposeRevision
 from tidegate.domain.packages.deletions import DeleteRevision, ProposeDeletion
 from tidegate.domain.packages.facts import Clone, Edit, Init, Metadata
+from tidegate.domain.packages.refusals import TransitionRefused
 from tidegate.domain.packages.slices import CreateRevision
 from tidegate.domain.packages.states import Lifecycle
 from tidegate.domain.packages.updates import ReplaceResources, UpdateRevision
@@ -316,3 +317,21 @@ def test_refuses_a_key_that_is_reused_with_another_body(package_log: PackageLog)
     with pytest.raises(IdempotencyMismatch) as refusal:
         package_log.control.execute(SLICE_OF[CreateRevision], creation(workspace="v2"), key="k")
     assert (status_of(refusal.value), refusal.value.code) == (422, "idempotency_mismatch")
+
+
+@pytest.mark.parametrize(
+    ("new", "allowed", "says"),
+    [
+        ("Published", ["DeletionProposed"], "the revision is Published already"),
+        (
+            "Draft",
+            ["DeletionProposed"],
+            "the revision is Published; it may become DeletionProposed, not Draft",
+        ),
+        ("Draft", [], "the revision is Published; it stays Published"),
+    ],
+)
+def test_a_refused_step_names_the_state_and_the_steps_that_exist(
+    new: str, allowed: list[str], says: str
+) -> None:
+    assert TransitionRefused("Published", new, allowed).detail == says

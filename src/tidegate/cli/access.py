@@ -256,7 +256,7 @@ def whoami(context: cli_context.CommandContext) -> None:
 def roles(grants: Any) -> str:
     """Format grants: each role, with its scope unless that is everywhere."""
     if grants is None:
-        return "whatever the owner may"
+        return "everything that its owner may"
     shown = [
         grant["role"] if grant["scope"] == "*" else f"{grant['role']} on {grant['scope']}"
         for grant in grants

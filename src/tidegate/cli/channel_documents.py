@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tidegate.cli import output, waiting
+from tidegate.cli import output, symbols, waiting
 
 DIGEST_CHARS: Final = len("sha256:") + 12  # of an artifact that is no release
 
@@ -145,13 +145,14 @@ def _protection(found: output.Item) -> str:
 
 
 def _edges(found: output.Item) -> str:
-    """The channels that this one depends on, with the reason of each that blocks it."""
-    edges = found.get("edges") or []
-    channels = [
-        f"{edge['channel']} (blocks: {edge['reason']})" if edge["blocks"] else edge["channel"]
-        for edge in edges
-    ]
-    return output.text(channels)
+    """The channels that this one depends on, how long a release must be there, and what blocks."""
+    return output.text([_edge(edge) for edge in found.get("edges") or []])
+
+
+def _edge(edge: output.Item) -> str:
+    soak = edge.get("soak_seconds")
+    name = f"{edge['channel']} for {symbols.duration(soak)}" if soak else str(edge["channel"])
+    return f"{name} (blocks: {edge['reason']})" if edge["blocks"] else name
 
 
 def _automation(found: output.Item) -> str:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # imported where they are used, because help needs none of th
     from tidegate.cli.profile import Profile
     from tidegate.cli.user_names import UserNames
 
+SENTENCE_CHARS_MAX: Final = 500
 FORMATS: Final = ("table", "json", "jsonl")
 
 P = ParamSpec("P")
@@ -248,18 +249,38 @@ def output_format() -> str:
     return click.get_current_context().ensure_object(CommandContext).output
 
 
-class NounGroup(click.Group):
-    """A group of verbs, listed in the order of their definition."""
-
-    command_class = VerbCommand
+class Group(click.Group):
+    """A group of commands, listed in the order of their definition."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
         return list(self.commands)
+
+    def format_commands(
+        self,
+        ctx: click.Context,
+        formatter: click.HelpFormatter,
+    ) -> None:
+        """List the commands with their first sentence in full; click would cut it."""
+        found = [self.commands[name] for name in self.list_commands(ctx)]
+        with formatter.section("Commands"):
+            formatter.write_dl(
+                [
+                    (str(command.name), command.get_short_help_str(SENTENCE_CHARS_MAX))
+                    for command in found
+                    if not command.hidden
+                ]
+            )
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         return resolve_member(self, ctx, args)
+
+
+class NounGroup(Group):
+    """A group of verbs, which take the shared flags."""
+
+    command_class = VerbCommand
 
 
 def with_context(verb: Callable[Concatenate[CommandContext, P], R]) -> Callable[P, R]:

@@ -149,6 +149,8 @@ def problem(status: int, body: bytes, headers: Mapping[str, str]) -> exit_codes.
     tries = next_commands(error_code, code)
     if error_code == "not_found" and "release_id" in fields:
         tries = ("tidegate rev list --lifecycle Published",)
+    if error_code == "not_found" and "repository" in fields:
+        tries = ("tidegate repo list",)
     if error_code == "missing_permission" and fields.get("role"):
         more = (f"A security-admin can grant it to you: {_grant(fields)}",)
     if error_code == "destination_refused" and fields.get("allow") and _verb()[0] == "notify":

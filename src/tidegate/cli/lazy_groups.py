@@ -19,6 +19,7 @@ TRIED: Final = {
     "log read": "log tail",
     "rollout promote": "channel promote CHANNEL RELEASE",
     "rollout rollback": "channel rollback CHANNEL",
+    "token revoke": "token delete TOKEN",
     "user delete": "user erase USER",
     "user revoke": "user grant USER ROLE --take",
 }

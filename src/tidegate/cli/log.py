@@ -71,7 +71,8 @@ def print_event(context: cli_context.CommandContext, event: Any) -> None:
     facts = {name: value for name, value in event["data"].items() if name not in SILENT}
     words = output.fact_members(facts)
     name = str(event["type"]).removeprefix("tidegate.")
-    by = f"  by {symbols.clean(event['actor'])}" if event.get("actor") else ""
+    actor = event.get("actor")
+    by = f"  by {symbols.clean(context.people.name_of(actor))}" if actor else ""
     position = output.coloured(f"{event['position']:>8}", "bright_black")
     called = output.coloured(symbols.clean(name), "cyan")
     output.say(f"{position}  {symbols.moment(event['time'])}  {called}  {words}{by}")

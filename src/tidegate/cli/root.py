@@ -180,7 +180,8 @@ def print_exit(stop: exit_codes.CommandExit, args: Sequence[str] = ()) -> int:
     from tidegate.cli.symbols import clean
 
     is_coloured = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-    mark = click.style("✘", fg="red") if is_coloured else "✘"
+    symbol, colour = ("◐", "yellow") if stop.code is exit_codes.ExitCode.WAITING else ("✘", "red")
+    mark = click.style(symbol, fg=colour) if is_coloured else symbol
     click.echo(f"{mark} {clean(stop.detail)}", err=True)
     for line in stop.more:
         click.echo(f"  {clean(line)}", err=True)
@@ -209,7 +210,7 @@ def _usage(error: click.UsageError, args: Sequence[str]) -> exit_codes.CommandEx
     next_command = f"{path} --help"
     if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Option):
         next_command = _type_with_missing(error, args)
-    detail = error.format_message()
+    detail = " ".join(error.format_message().split())  # click puts each choice on its own line
     if isinstance(error, click.BadParameter):
         from tidegate.cli.suggestions import suggest_value
 

@@ -35,7 +35,19 @@ def with_suggestion(client: ApiClient, stop: exit_codes.CommandExit) -> exit_cod
         if isinstance(wrong, str) and f" {wrong}" in stop.detail:
             meant = _closest(client, path, name, wrong)
             return stop if meant is None else _say(stop, meant)
-    return stop
+    meant = _revision_of(client, stop.problem.get("revision"))
+    return stop if meant is None else _say(stop, meant)
+
+
+def _revision_of(client: ApiClient, name: object) -> str | None:
+    """The revision of a release, if a release is named where a revision is needed."""
+    if not isinstance(name, str):
+        return None
+    release_id = name.removeprefix("default.")
+    try:
+        return client.get(paths.at("releases", release_id)).json().get("revision") or None
+    except exit_codes.CommandExit:
+        return None
 
 
 def warn_of_scopes(client: ApiClient, scopes: Iterable[str]) -> list[str]:

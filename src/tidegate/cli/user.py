@@ -87,7 +87,8 @@ def add(
         body["password"] = access.ask_secret(True, "Their first password", "--password-stdin")
     answer = context.client.write("POST", paths.at("users"), body)
     made = answer.json()
-    line = f"user {login} is added and may: {access.roles(body['roles'])}"
+    may = f"may: {access.roles(body['roles'])}" if granted else "has no role yet"
+    line = f"user {login} is added and {may}"
     context.done(answer, line if made["code"] is None else f"{line}; {_reset_words(context, made)}")
     context.warn_of_scopes(item["scope"] for item in body["roles"] if "scope" in item)
 

@@ -1,4 +1,4 @@
-"""Show names of users in tables. The API gives all names to auditors, and every user their own.
+"""Show names of users. The API gives all names to auditors, and every user their own.
 Without a name, the id is shown.
 """
 
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 ASKED_MAX: Final = 50  # for one table
 AUDITORS: Final = frozenset({"auditor", "security-admin"})
 USER: Final = "user_"
+HOST: Final = "host_"  # in the actor of an event
 
 
 class UserNames:
@@ -32,6 +33,12 @@ class UserNames:
         ids = {str(column.cell(item)) for column in columns if column.is_person for item in items}
         self._ask(sorted(user_id for user_id in ids if user_id.startswith(USER)))
         return [self._of(column) if column.is_person else column for column in columns]
+
+    def name_of(self, actor: str) -> str:
+        """The name of a user or a host, where it is known; else what was given."""
+        if actor.startswith(USER):
+            self._ask([actor])
+        return self._names.get(actor, actor.removeprefix(HOST))
 
     def _of(self, column: output.Column) -> output.Column:
         def called(item: output.Item) -> str:

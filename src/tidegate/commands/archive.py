@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 import click
 
 from tidegate import config, errors
+from tidegate.cli.context import Group
 from tidegate.cli.exit_codes import CommandExit, ExitCode
+from tidegate.cli.output import note
 from tidegate.commands.options import LOG, settings_of, with_settings
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 SHOWN_MAX = 20
 
 
-@click.group()
+@click.group(cls=Group)
 def archive() -> None:
     """The copy of the log in the directory of the setting archive."""
 
@@ -33,6 +35,7 @@ def verify(file: str | None, **flags: str | None) -> None:
     A server or worker may be running. The exit code is 0 if nothing differs, else 1.
     """
     with _archive(settings_of(file, flags)) as found:
+        note("comparing the archive with the log …")
         differences = found.verify()
         lag = found.lag()
     named = [
@@ -61,6 +64,7 @@ def rebuild(file: str | None, **flags: str | None) -> None:
     A server or worker may be running: the rewritten bytes are the same.
     """
     with _archive(settings_of(file, flags)) as found:
+        note("writing the archive again …")
         count = found.rebuild()
         position = found.lag().position
     click.echo(f"{count} segments were written again, up to position {position}")

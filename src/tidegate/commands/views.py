@@ -6,14 +6,16 @@ from pathlib import Path
 
 import click
 
+from tidegate.cli.context import Group
 from tidegate.cli.exit_codes import CommandExit, ExitCode
+from tidegate.cli.output import note
 from tidegate.commands.options import LOG, settings_of, with_settings
 
 SHOWN_MAX = 20
 TEXT_CHARS_MAX = 200
 
 
-@click.group()
+@click.group(cls=Group)
 def views() -> None:
     """Derived rows: compare them with the log, or rebuild them."""
 
@@ -30,6 +32,7 @@ def verify(file: str | None, **flags: str | None) -> None:
     from tidegate.kernel.replay import differences
 
     with open_store(settings) as store:
+        note("replaying the log …")
         found = differences(store, FOLDS)
     for item in found[:SHOWN_MAX]:
         click.echo(f"{item.key}: {item.what}")
@@ -69,6 +72,7 @@ def rebuild(file: str | None, **flags: str | None) -> None:
         present(settings.store_url, alone=True),
         open_store(settings) as store,
     ):
+        note("replaying the log …")
         count = rebuild_all(store, FOLDS, system_clock())
         found = differences(store, FOLDS)
     if found:

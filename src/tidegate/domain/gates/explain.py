@@ -8,7 +8,7 @@ from tidegate.domain.gates import checks, context, dispatch_pass, inputs
 from tidegate.domain.gates.host_waits import wait_of_host
 from tidegate.domain.gates.waits import list_waits
 from tidegate.domain.hosts.states import describe_host_state
-from tidegate.domain.rollouts import states
+from tidegate.domain.rollouts import rows as rollout_rows, states
 
 ASKED_MAX = 1_000  # hosts that a gate after the first shut one is asked about
 STOPS = dispatch_pass.ASKED_AGAIN - {
@@ -80,6 +80,8 @@ def explain(
             answer = (
                 f"{_describe_leaving(rollout_id, standing.left, skipped)}. It is not waited for"
             )
+        if standing.regressed_at is not None:
+            answer = _describe_regression(rollout.tally.row)
     elif standing is not None and standing.left is not None:
         later = "" if shut is None else f". Now {shut.gate} holds it: {shut.reason}"
         answer = (
@@ -100,6 +102,10 @@ def explain(
         waits=_list_waits_of_host(state, rollout_id, host_id, answer, verdicts),
         protection=_describe_protection(state, rollout.tally.row.channel),
     )
+
+
+def _describe_regression(tally: rollout_rows.RolloutTally) -> str:
+    return f"the host converged, but does not run {tally.target_ref} any more"
 
 
 def _describe_leaving(rollout_id: str, left: str, skipped: str) -> str:
@@ -127,13 +133,32 @@ def _list_waits_of_host(
     verdicts: tuple[inputs.GateVerdict, ...],
 ) -> tuple[inputs.Wait, ...]:
     """Return what the host itself waits for, then the rollout's waits that concern it."""
-    own = wait_of_host(state, rollout_id, host_id)
+    own = wait_of_host(state, rollout_id, host_id) or _find_regression(state, rollout_id, host_id)
     all_of_it = list_waits(state, rollout_id)
     shut = {verdict.gate for verdict in verdicts if not verdict.passed}
     matching = [wait for wait in all_of_it if host_id in wait.some or wait.code in shut]
     found = ((own,) if own is not None else ()) + tuple(w for w in matching if w != own)
     return found or (
         inputs.Wait(code="nothing", sentence=answer, hosts=1, some=(host_id,), since=state.at),
+    )
+
+
+def _find_regression(state: inputs.FleetState, rollout_id: str, host_id: str) -> inputs.Wait | None:
+    """The host lost the release after it converged, for example because it was re-imaged."""
+    rollout = state.sight(rollout_id)
+    found = rollout.standings.get(host_id)
+    if found is None or found.row.regressed_at is None:
+        return None
+    tally = rollout.tally.row
+    again = f"tidegate channel promote {tally.channel} {tally.target_ref}"
+    return inputs.Wait(
+        code="regressed",
+        sentence=_describe_regression(tally),
+        hosts=1,
+        some=(host_id,),
+        since=found.row.regressed_at,
+        ends=inputs.WaitEnds.NEVER,
+        remedies=(inputs.Remedy(again, "once the rollout has ended"),),
     )
 
 

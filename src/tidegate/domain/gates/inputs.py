@@ -53,6 +53,7 @@ class HostStanding(Struct, frozen=True, gc=False):
     failed_at: datetime | None = None
     failure: str | None = None
     rollback_failed: bool = False
+    regressed_at: datetime | None = None
 
 
 class HostPresence(Struct, frozen=True, gc=False):

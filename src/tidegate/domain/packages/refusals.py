@@ -205,10 +205,12 @@ class TransitionRefused(errors.IllegalTransition):
 
     def __init__(self, old: str, new: str, allowed: Iterable[str], hint: str = "") -> None:
         allowed = listed(allowed)
+        next_states = f"it may become {allowed}, not {new}" if allowed else f"it stays {old}"
         errors.Refused.__init__(
             self,
-            f"a package revision does not go from {old} to {new}; "
-            f"from {old} it may go to {allowed or 'no other state'}{hint}",
+            f"the revision is {old} already{hint}"
+            if old == new
+            else f"the revision is {old}; {next_states}{hint}",
             **{"from": old, "to": new, "allowed": allowed},
         )
 
