@@ -16,7 +16,7 @@ from aiosmtpd.controller import Controller
 
 from tests.contract.webhook_receiver import reply
 from tests.operations.notified_fleet import OPERATOR, NotifiedFleet, notify_fleet
-from tests.operations.test_notice_queues import always, holds, queue
+from tests.operations.test_notice_queues import always, holds, more_holds, queue
 from tests.servers.process import free_port
 from tidegate.control.notifications.addresses import TargetAddress
 from tidegate.control.notifications.targets import Targets
@@ -33,6 +33,15 @@ class Inbox:
     def __init__(self) -> None:
         self.mails: list[Message] = []
         self.answer = "250 OK"
+        self.unknown = ""  # a recipient that it refuses
+
+    async def handle_RCPT(
+        self, server: Any, session: Any, envelope: Any, address: str, options: Any
+    ) -> str:
+        if address == self.unknown:
+            return "550 no such mailbox"
+        envelope.rcpt_tos.append(address)
+        return "250 OK"
 
     async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:
         if self.answer.startswith("250"):
@@ -123,6 +132,25 @@ def test_a_permanently_refused_mail_is_skipped(mailed: tuple[NotifiedFleet, Inbo
     notified.run_until(lambda: queue(notified, "mails").waiting == 0, hours=1)
 
     assert queue(notified, "mails").dead == 1
+
+
+def test_a_mail_that_one_recipient_cannot_get_is_delivered_with_a_warning(
+    mailed: tuple[NotifiedFleet, Inbox],
+) -> None:
+    notified, inbox = mailed
+    inbox.unknown = "ann@example.com"
+    holds(notified, 1)
+
+    notified.run_round()
+
+    shown = notified.fleet.manager.get("/v1/subscriptions/mails").json()
+    assert (len(inbox.mails), shown["delivered"], shown["failures"]) == (1, 1, 0)
+    assert shown["last_error"] == "the mail server refused 1 of 2 recipients: 550"
+    inbox.unknown = ""
+    more_holds(notified, 2)
+    notified.run_round()
+    assert notified.fleet.manager.get("/v1/subscriptions/mails").json()["last_error"] == ""
+    assert notified.differences() == []
 
 
 def test_chat_gets_a_digest_and_a_webhook_gets_each(notified: NotifiedFleet) -> None:

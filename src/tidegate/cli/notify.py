@@ -20,6 +20,8 @@ def format_state(item: output.Item) -> str:
         return f"disabled: {item.get('disabled_reason')}"
     if item.get("failures"):
         return f"failing: {item.get('last_error')}"
+    if item.get("last_error"):
+        return f"delivered, but {item['last_error']}"
     return "ok"
 
 

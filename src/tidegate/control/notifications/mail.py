@@ -28,6 +28,7 @@ class TargetAnswer(Struct, frozen=True):
     is_delivered: bool
     status: int = 0
     detail: str = ""
+    warning: str = ""  # delivered, but not to all recipients
 
 
 def check_recipients(recipients: Sequence[str]) -> None:
@@ -60,7 +61,12 @@ def send_mail(
         return TargetAnswer(False, status, f"mail refused: {error.smtp_code}")
     except (smtplib.SMTPException, OSError, ValueError) as error:
         return TargetAnswer(False, 0, f"no answer: {type(error).__name__}")
-    return TargetAnswer(True, 0, f"sent to {len(recipients) - len(refused)} recipients")
+    sent = len(recipients) - len(refused)
+    if not refused:
+        return TargetAnswer(True, detail=f"sent to {sent} recipients")
+    codes = ", ".join(str(code) for code in sorted({code for code, _ in refused.values()}))
+    partly = f"the mail server refused {len(refused)} of {len(recipients)} recipients: {codes}"
+    return TargetAnswer(True, detail=f"sent to {sent} recipients; {partly}", warning=partly)
 
 
 def _to_email(

@@ -122,6 +122,7 @@ class NoticeSender:
             is_delivered=answer.is_delivered,
             status=answer.status,
             detail=answer.detail,
+            warning=answer.warning,
             jitter=min(int(self._jitter() * JITTER_MAX), JITTER_MAX),
         )
         self._control.execute(slices.record_delivery, command, meta=ACTOR)

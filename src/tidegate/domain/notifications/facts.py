@@ -71,6 +71,7 @@ class NoticeDelivered(NoticeFact, frozen=True, kw_only=True):
 
     through: int
     attempt: int = 1
+    warning: str = ""  # not all recipients got it
 
 
 class NoticeFailed(NoticeFact, frozen=True, kw_only=True):

@@ -134,7 +134,7 @@ def _ended(row: rows.NoticeQueue, fact: facts.Ended) -> rows.NoticeQueue:
                 row,
                 failures=0,
                 next_attempt_at=None,
-                last_error="",
+                last_error=fact.warning,
                 delivered=row.delivered + through - fact.number + 1,
                 delivered_at=fact.at,
             )

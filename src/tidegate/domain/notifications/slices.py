@@ -120,6 +120,7 @@ class RecordDelivery(Struct, frozen=True, kw_only=True):
     is_delivered: bool
     status: int = 0
     detail: str = ""
+    warning: str = ""  # delivered, but not to all recipients
     jitter: int = 0
 
 
@@ -368,6 +369,7 @@ def decide_delivery(found: Delivering, command: RecordDelivery, now: datetime) -
             number=command.number,
             through=min(command.through, queue.next - 1),
             attempt=queue.failures + 1,
+            warning=redaction.redact(command.warning),
         )
         return (delivered,)
     return _decide_failure(row, queue, command, now)
