@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from tests.api.accounts import NAME, person, signed_in
+from tests.api.accounts import NAME, PASSWORD, person, signed_in
 from tests.api.served_fleet import CHANNEL, ROLLOUT, ServedFleet
 from tidegate.control.operations.accounts import PersonNames
 from tidegate.domain.access.roles import Grant, Role
@@ -689,3 +689,37 @@ def test_a_promotion_that_passes_its_gates_warns_of_none(fleet: ServedFleet) -> 
     fleet.dispatch()
     fleet.converge("late-01")
     assert "overrides" not in fleet.viewer.get("/v1/channels/web-late").json(), "they end with it"
+
+
+def test_a_path_with_a_slash_is_in_the_default_repository_unless_there_is_another(
+    fleet: ServedFleet,
+) -> None:
+    def create(channel: str, package: str) -> object:
+        body = {"channel": channel, "package": package, "selector": f"app={channel}"}
+        made = fleet.manager.post("/v1/channels", json=body)
+        assert made.status_code == 201, made.text
+        return made.json()["package"]
+
+    named = [create("a", "web"), create("b", "default/api"), create("c", "net/vpc")]
+    made = fleet.served.admin.post("/v1/repositories", json={"name": "net"})
+    assert made.status_code == 201, made.text
+    named.append(create("d", "net/vpc"))
+
+    assert named == ["default/web", "default/api", "default/net/vpc", "net/vpc"]
+
+
+def test_a_package_of_a_repository_that_one_may_not_read_is_refused_alike(
+    fleet: ServedFleet,
+) -> None:
+    fleet.served.admin.post("/v1/repositories", json={"name": "secret"})
+    scopes = ("channel:x", "repository:default")
+    roles = [Grant(Role.RELEASE_MANAGER, scope) for scope in scopes]
+    fleet.served.add_person("user_scoped00000", PersonNames("scoped", "Scoped"), PASSWORD, *roles)
+    manager = signed_in(fleet.served, "scoped", PASSWORD)
+
+    answers = [
+        manager.post("/v1/channels", json={"channel": "x", "package": name, "selector": "a=b"})
+        for name in ("secret/web", "nowhere/web")
+    ]
+
+    assert [(it.status_code, it.json()["code"]) for it in answers] == [(403, "missing_permission")] * 2

@@ -26,6 +26,7 @@ from tidegate.domain.channels.policy import check_named
 from tidegate.domain.channels.stops import ChannelStops, own_stops_key
 from tidegate.domain.fleet import claims, rows as fleet_rows
 from tidegate.domain.packages.names import DEFAULT_REPOSITORY
+from tidegate.domain.packages.rows import Repository, repository_key
 from tidegate.domain.releases import facts as release_facts, rows as release_rows
 from tidegate.domain.rollouts.channel_deletion import DeleteChannel, delete_channel, list_users
 from tidegate.errors import StaleVersion
@@ -91,7 +92,7 @@ class ChannelOperations:
             LaneBusy: other commands kept the fleet busy; nothing was changed.
         """
         caller.demand(steps.CREATE_CHANNEL, scopes.channel_scope(channel))
-        principals.demand_permission(caller.principal, (roles.Verb.READ,), _package_scope(package))
+        package = self._demand_package(caller, package)
         policy = default_policy.DEFAULT_POLICY if policy is None else policy
         _demand_readable(caller, policy.edges)
         pin = self._reads.find(release_rows.actual_key(channel), release_rows.Actual)
@@ -107,6 +108,20 @@ class ChannelOperations:
             return self._execute(slices.create_channel, command, caller, asked=asked)
 
         return self._position(channel, self._claim(attempt))
+
+    def _demand_package(self, caller: callers.Caller, package: str) -> str:
+        """Return the whole name of a package. A path may have slashes, so ``net/vpc`` is in the
+        repository ``net`` if there is one, and else in the default repository.
+
+        The permission is checked first: it must not tell which repositories exist.
+        """
+        repository, slash, _ = package.partition("/")
+        if slash:
+            _demand_reader(caller, repository)
+            if self._reads.find(repository_key(repository), Repository) is not None:
+                return package
+        _demand_reader(caller, DEFAULT_REPOSITORY)
+        return f"{DEFAULT_REPOSITORY}/{package}"
 
     def edit(
         self,
@@ -354,10 +369,9 @@ def _describe_hold(row: channel_rows.Channel) -> str:
     return f"{row.channel} is held already by {since}. Your hold was not added."
 
 
-def _package_scope(package: str) -> str:
-    """Return the scope of the package's repository, or of the default one."""
-    repository, slash, _ = package.partition("/")
-    return scopes.repository_scope(repository if slash else DEFAULT_REPOSITORY)
+def _demand_reader(caller: callers.Caller, repository: str) -> None:
+    scope = scopes.repository_scope(repository)
+    principals.demand_permission(caller.principal, (roles.Verb.READ,), scope)
 
 
 def _demand_readable(caller: callers.Caller, edges: Iterable[facts.ChannelEdge]) -> None:
