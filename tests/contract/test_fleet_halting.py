@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.contract.in_process_fleet import InProcessFleet
+from tests.contract.in_process_fleet import SOAK, InProcessFleet
 from tidegate.domain.fleet.slices import RetireHost, retire_host
+from tidegate.domain.gates.explain import explain
 from tidegate.domain.hosts.facts import ActivationCompleted, ActivationDeferred, ActivationFailed
 from tidegate.domain.hosts.refusals import OrderCancelled
-from tidegate.domain.hosts.states import HostState
+from tidegate.domain.hosts.states import HostState, ProbeStatus
 from tidegate.domain.rollouts.states import Clearance, RolloutState
 
 
@@ -79,3 +80,32 @@ def test_skips_a_retired_host_while_a_failure_halts_it(fleet: InProcessFleet) ->
     assert fleet.host(rollout_id, "e2").left is None, "a failed host is cleared by a person"
     assert fleet.host(rollout_id, "e2").state is HostState.REVERTED
     assert fleet.state(rollout_id) is RolloutState.REVERTED
+
+
+@pytest.mark.req("RO-12", "RO-18")
+def test_a_retried_host_may_reboot_although_another_failed(fleet: InProcessFleet) -> None:
+    fleet.create("edge")
+    fleet.enroll("e1", "e2", channel="edge")
+    fleet.offer("web.1")
+    rollout_id = fleet.promote("edge", "web.1")
+    fleet.dispatch()
+    fleet.ack("e1", "e2")
+    for host_id in ("e1", "e2"):
+        fleet.say(ActivationFailed, rollout_id, host_id, exit_code=1)
+        fleet.revert(rollout_id, host_id)
+    fleet.clear(rollout_id, Clearance.RESUME, "e1")
+    assert fleet.dispatch().ordered == 1
+    fleet.ack("e1")
+    fleet.say(ActivationDeferred, rollout_id, "e1", component="kernel")
+
+    assert fleet.dispatch(thorough=True).cancelled == 0
+    assert not fleet.control_plane.is_withdrawn(rollout_id, "e1")
+    said = explain(fleet.control_plane.fleet_reader.state([rollout_id], fleet.clock()), rollout_id)
+    assert [wait.code for wait in said.waits] == ["deferred", "reverted", "dispatchable"]
+    fleet.activate(rollout_id, "e1")
+    fleet.probe(rollout_id, "e1", ProbeStatus.PASS)
+    fleet.wait(SOAK)
+    fleet.converge(rollout_id, "e1")
+
+    assert fleet.host(rollout_id, "e1").state is HostState.CONVERGED
+    assert fleet.tally(rollout_id).halted_at is not None, "e2 was not tried again"

@@ -218,3 +218,58 @@ def test_retries_no_host_that_did_not_fail(fleet: MemoryFleet) -> None:
     rollout_id = fail_two(fleet)
     with pytest.raises(InvalidInput, match="w0-2"):
         fleet.clear(rollout_id, Clearance.RESUME, "w0-2")
+
+
+def retry_into_a_reboot(fleet: MemoryFleet) -> str:
+    """Let w0-1 be retried alone, and wait for its reboot, while w0-0 is still failed."""
+    rollout_id = fail_two(fleet)
+    fleet.clear(rollout_id, Clearance.RESUME, "w0-1")
+    fleet.start(rollout_id, "w0-1")
+    fleet.defer(rollout_id, "w0-1")
+    return rollout_id
+
+
+def test_a_retry_lasts_while_its_host_waits_for_a_reboot(fleet: MemoryFleet) -> None:
+    rollout_id = retry_into_a_reboot(fleet)
+    assert fleet.tally(rollout_id).halted_at is None
+    with pytest.raises(RolloutIsHalted):
+        fleet.order(rollout_id, "w0-2")
+
+    fleet.activate(rollout_id, "w0-1")
+    fleet.declare(rollout_id, "w0-1")
+    assert fleet.tally(rollout_id).halted_at is None
+    fleet.converge(rollout_id, "w0-1")
+
+    assert fleet.tally(rollout_id).halted_by == "w0-0"
+    assert check_state(fleet, rollout_id) is RolloutState.REVERTED
+
+
+@pytest.mark.parametrize("end", ["expire", "skip"])
+def test_a_retry_ends_when_its_host_is_not_rebooted(fleet: MemoryFleet, end: str) -> None:
+    rollout_id = retry_into_a_reboot(fleet)
+
+    {"expire": fleet.expire, "skip": fleet.skip_by_hand}[end](rollout_id, "w0-1")
+
+    tally = fleet.tally(rollout_id)
+    assert tally.halted_at is not None
+    assert tally.retried == ()
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_a_retry_waits_for_no_reboot_when_no_failed_host_remains(
+    fleet: MemoryFleet, is_first: bool
+) -> None:
+    rollout_id = fail_two(fleet)
+    fleet.clear(rollout_id, Clearance.RESUME, "w0-1", "w0-0")
+    fleet.start(rollout_id, "w0-1")
+    if is_first:
+        fleet.defer(rollout_id, "w0-1")
+        fleet.reach(rollout_id, "w0-0")
+    else:
+        fleet.reach(rollout_id, "w0-0")
+        fleet.defer(rollout_id, "w0-1")
+
+    assert fleet.tally(rollout_id).retried == ()
+    fleet.reach(rollout_id, "w0-2")
+    assert fleet.tally(rollout_id).halted_at is None
+    assert fleet.tally(rollout_id).current_wave == 1

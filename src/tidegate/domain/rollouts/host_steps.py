@@ -58,8 +58,12 @@ def change(tally: rows.RolloutTally, event: host_facts.HostStateChanged, now: da
     halted: tuple[Struct, ...] = ()
     if event.to is host_states.HostState.FAILED and event.rollback_failed:
         tally, halted = _halt(tally, event.host_id, now)
-    elif event.to in host_states.SETTLED:
+    elif event.to is host_states.HostState.CONVERGED:
         tally, halted = _end_retry(tally, event.host_id, now)
+    elif event.to is host_states.HostState.DEFERRED and not tallies.troubled(tally):
+        # While another host is failed, the retry lasts until the reboot, or until its deadline: a
+        # halt would cancel the order.
+        tally = structs.replace(tally, retried=())
     return counted_state.settle(tally, now, *_quarantine(tally, event), *halted)
 
 
@@ -125,12 +129,14 @@ def _fail_host(
 
 def _end_retry(tally: rows.RolloutTally, host_id: str, at: datetime) -> Stepped:
     """Remove a host that has finished its retry. After the last one the rollout halts again, if
-    other failed hosts were not retried.
+    other failed hosts were not retried. If no failed host remains, the retry is over for all.
     """
+    if not tallies.troubled(tally):
+        return structs.replace(tally, retried=()), ()
     if host_id not in tally.retried:
         return tally, ()
     tally = structs.replace(tally, retried=tuple(id for id in tally.retried if id != host_id))
-    if tally.retried or not tallies.troubled(tally):
+    if tally.retried:
         return tally, ()
     return _halt(tally, tally.halted_by or host_id, at, "a host that failed was not tried again")
 
