@@ -209,6 +209,27 @@ def test_d26_reports_a_deferral(start_agent: MOOR) -> None:
     assert record.last_event_seq == 3
 
 
+def test_removes_what_is_staged_at_the_deadline_of_the_reboot(start_agent: MOOR) -> None:
+    script = "import sys; sys.exit(75 if 'two' in open('app.txt').read() else 0)"
+    command = [sys.executable, "-c", script]
+    fleet_server, agent_process = start_agent(
+        "good one",
+        "good two",
+        channel={"driver": "command", "command": command, "probes": ""},
+        deferral_seconds=2,
+    )
+    agent_process.start()
+    good = fleet_server.reaches(fleet_server.promote("web.1"), "web-1", HostState.CONVERGED)
+
+    record = fleet_server.reaches(fleet_server.promote("web.2"), "web-1", HostState.REVERTED)
+
+    assert record.failure == "deferral"
+    assert record.reverted_to == good.target_closure
+    assert record.activation_completed_at is None, "it was never switched"
+    key = quarantine_key(CHANNEL, record.target_closure)
+    assert fleet_server.installation.reads.find(key, Quarantined) is None
+
+
 def test_d25_rolls_back_to_what_ran_and_not_to_what_failed(start_agent: MOOR) -> None:
     fleet_server, agent_process = start_agent("good one", "bad two", "bad three")
     agent_process.start()

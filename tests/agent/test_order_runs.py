@@ -635,6 +635,37 @@ def test_removes_what_is_staged_also_after_a_restart(host: SingleHost) -> None:
     assert ROLLOUT not in host.journal.twins
 
 
+def test_reports_the_rollback_of_a_reboot_that_came_too_late(host: SingleHost) -> None:
+    """The host failed at its deadline. It removes what is staged before the next reboot."""
+    defer(host)
+    host.wait(host.twin.policy.deferral_seconds)
+
+    host.order_runs.withdraw(ROLLOUT)
+    assert host.is_at(HostState.FAILED)
+    host.crash()
+    job = host.switch()
+
+    assert job.change == SwitchRequest(closure_of(OLD), closure_of(NEW), content="")
+    assert host.kinds == ["RollbackComplete"]
+    assert host.is_at(HostState.REVERTED)
+    host.crash()
+    assert not host.order_runs.jobs
+
+
+def test_reports_nothing_of_a_late_reboot_if_its_policy_is_to_halt(host: SingleHost) -> None:
+    host.order_runs.take(order(policy={"on_failure": OnFailure.HALT}))
+    host.confirm()
+    host.switch(Staged("kernel"))
+    host.confirm()
+    host.wait(host.twin.policy.deferral_seconds)
+
+    host.order_runs.withdraw(ROLLOUT)
+
+    assert host.switch().change.closure == closure_of(OLD)
+    assert host.kinds == []
+    assert ROLLOUT not in host.journal.twins
+
+
 def test_rolls_back_after_a_reboot_into_a_void_order(host: SingleHost) -> None:
     defer(host)
     host.crash()

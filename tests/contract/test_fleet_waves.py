@@ -415,6 +415,7 @@ def test_a_reboot_that_never_came_quarantines_no_release(
 
     fleet.wait(policy.deferral_seconds)
     assert fleet.control_plane.due.tick().deadlines == 1
+    assert fleet.control_plane.is_withdrawn(first, "e2"), "the agent removes what is staged"
     fleet.wait(policy.rollback_seconds)
     assert fleet.control_plane.due.tick().deadlines == (0 if is_replaced else 1)
 

@@ -206,8 +206,8 @@ class OrderRuns:
         twin = self._journal.twins.get(rollout_id)
         if twin is None or twin.state is not states.HostState.DEFERRED:
             return
-        log.warning("order %s was taken back before the reboot", rollout_id)
-        after, effects = agent_side.take_back(twin, self._clock())
+        log.warning("order %s was withdrawn before the reboot", rollout_id)
+        after, effects = agent_side.withdraw(twin, self._clock())
         self._journal.append(agent_journal.GivenUpLine(rollout_id, after, twin.last_event_seq))
         self._act(rollout_id, effects)
 

@@ -148,7 +148,7 @@ class SimulatedAgent:
     def withdraw(self, rollout_id: str) -> None:
         """The control plane withdrew an order that waits for a reboot."""
         twin = self.twins[rollout_id]
-        after, effects = agent_side.take_back(twin, self.world.now())
+        after, effects = agent_side.withdraw(twin, self.world.now())
         if after is None:
             del self.twins[rollout_id]
         else:

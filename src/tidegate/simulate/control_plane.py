@@ -33,7 +33,7 @@ from tidegate.control.queries.reads import Reads
 from tidegate.control.storage.blobs import Blobs
 from tidegate.domain.access import principals, roles
 from tidegate.domain.fleet.rows import LIVENESS, Host, Liveness, host_key
-from tidegate.domain.hosts import facts, rows
+from tidegate.domain.hosts import facts, orders, rows
 from tidegate.domain.rollouts import report_slices
 from tidegate.errors import TidegateError
 from tidegate.kernel import folds as kernel_folds, model, slices
@@ -263,7 +263,7 @@ class SimulatedControlPlane:
     def is_withdrawn(self, rollout_id: str, host_id: str) -> bool:
         """Whether the host's order was withdrawn; agents learn it from heartbeats."""
         found = self.fleet_reader.row(rows.record_key(rollout_id, host_id), rows.HostRecord)
-        return found is not None and found.row.cancelled_at is not None
+        return found is not None and orders.is_withdrawn(found.row)
 
     def note_poll(self, host_id: str) -> None:
         """The host polled: update its last_seen_at."""

@@ -27,6 +27,7 @@ from tidegate.domain.fleet import refusals as fleet_refusals, rows as fleet_rows
 from tidegate.domain.fleet.selectors import fact_labels, split_labels
 from tidegate.domain.hosts import (
     facts as host_facts,
+    orders,
     protocol,
     refusals as host_refusals,
     report_json,
@@ -289,10 +290,10 @@ class Heartbeats:
         beat: fleet_rows.Liveness,
         now: datetime,
     ) -> protocol.HeartbeatAnswer:
-        """Return which reports are known, and which orders were cancelled."""
+        """Return which reports are known, and which orders were withdrawn."""
         seqs = {rollout_id: record.last_event_seq for rollout_id, record in records.items()}
         known = (records.get(rollout_id) for rollout_id in heartbeat.rollouts)
-        back = (row.rollout_id for row in known if row is not None and row.cancelled_at is not None)
+        back = (row.rollout_id for row in known if row is not None and orders.is_withdrawn(row))
         return protocol.HeartbeatAnswer(now, seqs, tuple(back), facts_missing=beat.facts is None)
 
     def _note(

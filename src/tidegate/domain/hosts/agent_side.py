@@ -105,6 +105,22 @@ def is_rolling_back(record: rows.HostRecord) -> bool:
     return waits and transition_steps.rolls_back(record)
 
 
+def withdraw(
+    record: rows.HostRecord, now: datetime
+) -> tuple[rows.HostRecord | None, Sequence[host_effects.Effect]]:
+    """Return the twin after the server withdrew its order, which waits for a reboot.
+
+    If the deadline of the reboot has passed, the host failed, and reports its rollback if its
+    policy says so. Should the order have been cancelled at that time, the report is refused and
+    dropped.
+    """
+    if record.due_at is not None and record.due_at <= now:
+        failed, effects = _expire(record, states.Deadline.DEFERRAL, now)
+        if is_rolling_back(failed):
+            return failed, effects
+    return take_back(record, now)
+
+
 def take_back(
     record: rows.HostRecord, now: datetime
 ) -> tuple[rows.HostRecord | None, Sequence[host_effects.Effect]]:
@@ -164,10 +180,17 @@ def drop_refused_report(
         or before.state is states.HostState.FAILED
     ):
         return None, ()
+    return _expire(before, deadline, now)
+
+
+def _expire(
+    record: rows.HostRecord, deadline: states.Deadline, now: datetime
+) -> tuple[rows.HostRecord, Sequence[host_effects.Effect]]:
+    """Fail the host as the server did, even if its deadline is later on this clock."""
     expired = facts.DeadlineExpired(
-        rollout_id=before.rollout_id, host_id=before.host_id, at=now, deadline=deadline
+        rollout_id=record.rollout_id, host_id=record.host_id, at=now, deadline=deadline
     )
-    return machine.step(before, expired, max(now, before.due_at or now))
+    return machine.step(record, expired, max(now, record.due_at or now))
 
 
 def _is_repeatable(before: rows.HostRecord, event: facts.AgentEvent) -> bool:

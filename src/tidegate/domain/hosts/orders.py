@@ -117,6 +117,14 @@ def demand_order(record: rows.HostRecord) -> None:
         raise refusals.OrderCancelled(record.rollout_id, record.host_id)
 
 
+def is_withdrawn(record: rows.HostRecord) -> bool:
+    """Whether the agent must remove what it staged: its order was cancelled, or the deadline of its
+    reboot passed.
+    """
+    is_late = record.state is states.HostState.FAILED and record.failure == states.Deadline.DEFERRAL
+    return record.cancelled_at is not None or is_late
+
+
 def counted_as(record: rows.HostRecord) -> states.HostState | None:
     """Return the state in which its wave counts the host; None: it has no order."""
     return None if record.cancelled_at is not None else record.state

@@ -149,7 +149,7 @@ class HeartbeatAnswer(Struct, frozen=True, omit_defaults=True):
 
     received_at: datetime
     last_accepted_seq: dict[str, int]
-    taken_back: tuple[str, ...] = ()  # rollouts that it asked about and that have no order for it
+    taken_back: tuple[str, ...] = ()  # rollouts that it asked about, whose order was withdrawn
     facts_missing: bool = False  # the server has no facts of the host: it should send them again
 
 
