@@ -19,6 +19,7 @@ from tidegate.domain.composition import FOLDS
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import GateVerdict
 from tidegate.domain.hosts.facts import DispatchAck
+from tidegate.domain.hosts.refusals import WaveNotReached
 from tidegate.domain.rollouts.slices import OverrideGate, PauseRollout, override_gate, pause_rollout
 from tidegate.domain.rollouts.states import OverridableGate, RolloutState
 from tidegate.domain.rollouts.wave_slices import SkipWave, skip_wave
@@ -179,4 +180,34 @@ def test_late_hosts_wait_for_the_start_of_a_rollout_that_had_ended(
     assert fleet.dispatch(thorough=True).ordered == 1
     fleet.reach(ROLLOUT, "p2")
     assert fleet.host(ROLLOUT, "p2").late
+    assert differences(fleet.store, FOLDS) == []
+
+
+@pytest.mark.req("OP-3", "RO-12")
+def test_an_early_order_is_taken_back_when_its_override_ends(fleet: InProcessFleet) -> None:
+    """Otherwise it would hold its host and its budget slots until the start."""
+    begin(fleet)
+    fleet.bound("*", 1)
+    start_at = fleet.clock() + timedelta(hours=1)
+    fleet.promote("prod", "web.1", start_at=start_at)
+    override(fleet, OverridableGate.START_AT, until=fleet.clock() + timedelta(minutes=5))
+    assert fleet.dispatch().ordered == 1
+    assert fleet.dispatch(thorough=True).cancelled == 0
+    fleet.wait(301)
+
+    state = fleet.control_plane.fleet_reader.state([ROLLOUT], fleet.clock())
+    reason = "starts at 2026-05-01 07:00 UTC"
+    assert explain(state, ROLLOUT).answer == f"start-at holds 1 of 1 hosts: {reason}"
+    of_host = explain(state, ROLLOUT, "p1").answer
+    assert of_host == f"start-at: {reason}; the host has its order and may not use it now"
+    assert fleet.control_plane.deliveries.poll("p1") is None, "its acknowledgement is refused"
+    with pytest.raises(WaveNotReached):
+        acknowledge(fleet)
+    assert fleet.dispatch(thorough=True).cancelled == 1
+    assert not fleet.host(ROLLOUT, "p1").busy
+
+    fleet.clock.now = start_at
+    assert fleet.dispatch().ordered == 1
+    fleet.reach(ROLLOUT, "p1")
+    assert fleet.state(ROLLOUT) is RolloutState.TERMINAL
     assert differences(fleet.store, FOLDS) == []

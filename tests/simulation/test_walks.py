@@ -25,7 +25,7 @@ CHUNK = 5
 
 PURE = "the machines and folds are the same on every engine; engines run some seeds of their own"
 NOT_WALKED = {"operations"}  # outbox effects of a promotion delay no rollout
-MET_IN = (45, 13, 6, 38, 0, 7, 19)  # seeds that cover everything, tried first
+MET_IN = (45, 13, 6, 38, 0, 595, 19)  # seeds that cover everything, tried first
 SEEDS_MAX = 60
 
 

@@ -348,6 +348,8 @@ class Dispatcher:
             self._reader.row(key, stops.ChannelStops) for key in stops.stops_keys(tally.channel)
         ]
         now = self._clock()
+        if not tallies.is_started(tally, now):
+            return "the start was overridden, and the override is over"
         passed = tallies.list_passed(tally, now)
         if stops.is_stopped([None if seen is None else seen.row for seen in rows], now, passed):
             return "the channel is frozen or held"

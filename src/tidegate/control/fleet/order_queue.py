@@ -6,8 +6,8 @@
 
 The records decide whether a queued order is still valid. If its rollout stopped or its host has
 another order, the order is not sent, and a poll that finds it deletes it. If its rollout is paused,
-its channel is frozen or held, or its host is outside its maintenance windows, the order stays in
-the queue and is sent later.
+its start time has not come, its channel is frozen or held, or its host is outside its maintenance
+windows, the order stays in the queue and is sent later.
 """
 
 from __future__ import annotations
@@ -187,10 +187,10 @@ class OrderQueue:
         if stopped or standing.is_quarantined:
             return True
         now = self._clock()
+        if not (tallies.may_go(tally, record.host_id) and tallies.is_started(tally, now)):
+            return True
         passed = tallies.list_passed(tally, now)
-        if not tallies.may_go(tally, record.host_id) or channel_stops.is_stopped(
-            standing.stops, now, passed
-        ):
+        if channel_stops.is_stopped(standing.stops, now, passed):
             return True
         if rollout_states.OverridableGate.WINDOW not in passed and self._is_outside_windows(
             record, standing

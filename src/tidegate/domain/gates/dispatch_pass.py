@@ -32,7 +32,10 @@ ORDERS_MAX = 10_000  # orders of one pass
 
 # Asked again when an order is handed out and when it is acknowledged.
 ASKED_AGAIN: Final = frozenset(
-    {"halted", "paused", "freeze", "hold", "quarantine", "channel-edges", "window"}
+    {
+        *("halted", "paused", "freeze", "hold", "quarantine", "channel-edges"),
+        *("start-at", "window"),
+    }
 )
 
 FREEZE: Final = "freeze"  # names of gates
