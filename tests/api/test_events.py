@@ -103,6 +103,14 @@ def test_filters_by_type_and_tag_and_refuses_unknown_ones(served: Served) -> Non
     assert admin.get("/v1/events", params={"tag": "nonsense:b"}).status_code == 400
 
 
+def test_filters_by_the_longest_tag(served: Served) -> None:
+    rollout = f"{'c' * 63}@{'r' * 128}"
+
+    answer = served.admin.get("/v1/events", params={"tag": f"rollout_id:{rollout}"})
+
+    assert (answer.status_code, answer.json().get("items")) == (200, [])
+
+
 def test_shows_acknowledged_events_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also if nothing has woken the reader that follows the log."""
     monkeypatch.setattr(tail, "POLL_SECONDS", 3_600.0)

@@ -29,6 +29,7 @@ HEARTBEAT_SECONDS = 15.0
 RETRY_MILLISECONDS = 2_000
 
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
+Tag = Annotated[str, Meta(min_length=1, max_length=256)]  # rollout_id: is the longest, with 203
 
 
 class Following(web_inputs.Input, frozen=True, kw_only=True):
@@ -37,7 +38,7 @@ class Following(web_inputs.Input, frozen=True, kw_only=True):
     # A stream without it starts at the end, a page at the beginning.
     after: web_inputs.Position | None = None
     type: Annotated[tuple[Name, ...], Meta(max_length=32)] = ()
-    tag: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()  # an event must have all of them
+    tag: Annotated[tuple[Tag, ...], Meta(max_length=8)] = ()  # an event must have all of them
     limit: Annotated[int, Meta(ge=1, le=web_inputs.LIMIT_MAX)] = web_inputs.LIMIT_DEFAULT
     wait: Annotated[int, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0
     as_of: AsOf = ""
