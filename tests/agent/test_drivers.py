@@ -167,6 +167,17 @@ def test_makes_programs_executable_and_nothing_else(
     assert modes(found) == EXECUTABLE
 
 
+@pytest.mark.usefixtures("umask")
+def test_makes_directories_that_others_can_read_and_not_write(
+    tmp_path: Path, content_source: ContentSource
+) -> None:
+    found = provide(closure_of(NEW), "/new", tmp_path / "releases", content_source)
+
+    directories = {found.parent, found, *(path for path in found.rglob("*") if path.is_dir())}
+    assert len(directories) > 2
+    assert {S_IMODE(path.stat().st_mode) for path in directories} == {0o755}
+
+
 def test_installs_no_program_that_was_approved_as_a_plain_file(
     tmp_path: Path, content_source: ContentSource
 ) -> None:

@@ -10,6 +10,7 @@ from hashlib import sha256
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
+from tests.api.people import NAME
 from tests.api.served_fleet import CHANNEL, PROTOCOL_HEADERS, ROLLOUT, ServedFleet, WireAgent
 from tests.api.serving import SECONDS_MAX, secret_of
 from tests.servers.process import until
@@ -590,6 +591,17 @@ def test_serves_a_host_the_files_of_its_release_by_hash(fleet: ServedFleet) -> N
     assert agent.send("GET", "/v1/agent/releases/web.9").status_code == 404
     missing = agent.send("GET", f"/v1/agent/releases/web.2/blobs/{'0' * 64}")
     assert (missing.status_code, missing.json()["code"]) == (404, "blob_missing")
+
+
+def test_serves_no_draft_that_took_the_name_of_a_deleted_release(fleet: ServedFleet) -> None:
+    fleet.create()
+    assert fleet.step(fleet.author, "propose-delete").status_code == 200
+    assert fleet.approver.delete(f"/v1/revisions/{NAME}").status_code == 204
+    fleet.draft(tasks=[{"type": "edit", "source": "default.web.v2"}])
+
+    answer = fleet.agents["web-01"].send("GET", "/v1/agent/releases/web.1")
+
+    assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
 
 
 def test_hides_channels_that_a_host_is_not_in(fleet: ServedFleet) -> None:

@@ -14,9 +14,10 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.api.serving import Served, serving
+from tests.api.serving import ADMIN, Served, serving
 from tidegate.api.feed import tail
 from tidegate.domain.access.roles import Role
+from tidegate.kernel.model import Query
 from tidegate.web import inputs as web_inputs
 
 STREAM = {"accept": "text/event-stream"}
@@ -100,6 +101,14 @@ def test_filters_by_type_and_tag_and_refuses_unknown_ones(served: Served) -> Non
     assert found(type="RepositoryChanged", tag="repository:b") == []
     assert admin.get("/v1/events", params={"type": "Nonsense"}).status_code == 400
     assert admin.get("/v1/events", params={"tag": "nonsense:b"}).status_code == 400
+
+
+def test_filters_by_the_longest_tag(served: Served) -> None:
+    rollout = f"{'c' * 63}@{'r' * 128}"
+
+    answer = served.admin.get("/v1/events", params={"tag": f"rollout_id:{rollout}"})
+
+    assert (answer.status_code, answer.json().get("items")) == (200, [])
 
 
 def test_shows_acknowledged_events_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -225,6 +234,48 @@ def test_catches_up_from_the_store_if_the_ring_is_too_short(
         found = followed(served.admin, 13, params={"after": 0, "type": "RepositoryCreated"})
 
         assert [event["data"]["repository"] for event in found] == ["default", *names]
+
+
+def commit_during_the_next_read(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Create the repository ``late`` after the next read of the store, before its result is used.
+    The server knows of it by then.
+    """
+    log = served.installation.log
+    read = log.events
+    left = ["late"]
+
+    def read_then_commit(query: Query, **options: Any) -> Any:
+        found = read(query, **options)
+        while left:
+            (position,) = made(served, left.pop())
+            page = served.admin.get("/v1/events", params={"after": position - 1}).json()
+            assert page["position"] >= position
+        return found
+
+    monkeypatch.setattr(log, "events", read_then_commit)
+
+
+LATE: dict[str, Any] = {"after": 0, "tag": "repository:late"}
+
+
+def test_streams_an_event_that_is_committed_while_the_store_is_read(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit_during_the_next_read(served, monkeypatch)
+
+    (found,) = followed(served.client(served.token(ADMIN)), 1, params=LATE)
+
+    assert found["data"]["repository"] == "late"
+
+
+def test_answers_a_long_poll_with_what_is_committed_while_the_store_is_read(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commit_during_the_next_read(served, monkeypatch)
+
+    page = served.client(served.token(ADMIN)).get("/v1/events", params={**LATE, "wait": 5}).json()
+
+    assert [item["data"]["repository"] for item in page["items"]] == ["late"]
 
 
 def test_ends_open_streams_when_the_server_stops(tmp_path: Path) -> None:

@@ -374,6 +374,34 @@ def test_creates_once_under_one_key(people: People) -> None:
     assert (without.status_code, without.json()["code"]) == (409, "already_exists")
 
 
+def test_a_repeated_upgrade_gets_the_first_response_although_a_source_is_gone(
+    people: People,
+) -> None:
+    site = "default.site.v1"
+    people.draft()
+    people.push(NAME, a_txt="1")
+    people.publish()
+    people.draft(packageName="site", tasks=[{"type": "clone", "upstream": NAME}])
+    people.publish(site)
+    upgrade = {
+        "type": "upgrade",
+        "oldUpstream": NAME,
+        "newUpstream": NAME,
+        "localPackageRevision": site,
+    }
+    body = {"repository": "default", "packageName": "site", "workspaceName": "v2"}
+    headers = {"idempotency-key": "k"}
+    asked = {**body, "tasks": [upgrade]}
+
+    first = people.author.post("/v1/revisions", json=asked, headers=headers)
+    assert people.step(people.author, "propose-delete", site).status_code == 200
+    assert people.approver.delete(f"/v1/revisions/{site}").status_code == 204
+    again = people.author.post("/v1/revisions", json=asked, headers=headers)
+
+    assert first.status_code == 201
+    assert (again.status_code, again.json()) == (201, first.json())
+
+
 def test_shows_a_revision_as_it_was(people: People) -> None:
     drafted = people.draft()
     position = drafted.headers["tidegate-position"]

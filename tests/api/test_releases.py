@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import pytest
@@ -111,6 +112,44 @@ def test_stores_evidence_without_moving_the_pin(registry: RegistryPeople) -> Non
     (evidence,) = registry.viewer.get(f"{URL}/evidence").json()["items"]
     assert (evidence["authority"], evidence["document"]) == (False, {"seen": ["web.2"]})
     assert registry.viewer.get(f"{URL}/actual").content == before
+
+
+def test_lists_nothing_of_a_registered_scope_and_refuses_others(registry: RegistryPeople) -> None:
+    registry.register()
+    lists = ("/v1/releases/{}/evidence", "/v1/outbox?scope={}")
+
+    own = [registry.viewer.get(path.format(SCOPE)) for path in lists]
+    others = [registry.viewer.get(path.format("unknown")) for path in lists]
+
+    assert [(answer.status_code, answer.json()["items"]) for answer in own] == [(200, [])] * 2
+    assert [answer.json()["code"] for answer in others] == ["channel_not_found"] * 2
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("evidence", {"source": "factory", "batch": "b-1", "document": {"seen": []}}),
+        (
+            "manifests",
+            {
+                "batch": "b-1",
+                "ref": "s3://factory/b-1.json",
+                "observedAt": "2026-04-24T19:30:00Z",
+                "digests": ["sha256:" + "0" * 64],
+            },
+        ),
+    ],
+)
+def test_returns_the_position_of_evidence_that_is_stored_already(
+    registry: RegistryPeople, verb: str, body: dict[str, Any]
+) -> None:
+    registry.register()
+
+    first, again = (registry.manager.post(f"{URL}/{verb}", json=body) for _ in range(2))
+
+    assert first.json()["position"] > 0
+    assert again.json() == first.json()
+    assert again.headers["tidegate-position"] == first.headers["tidegate-position"]
 
 
 def test_moves_the_pin_by_a_manifest_that_matches_one_release(registry: RegistryPeople) -> None:

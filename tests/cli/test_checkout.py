@@ -110,7 +110,10 @@ def test_removes_files_that_a_newer_pull_does_not_have(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    ["../x", "/etc/x", "a/../../x", "", "a//b", "./a", "a\\b", ".git/hooks/x", "a\x00b", "a\nb"],
+    [
+        *("../x", "/etc/x", "a/../../x", "", "a//b", "./a", "a\\b", "a\x00b", "a\nb"),
+        *(".git/hooks/x", "a/.git/config", "a/.git", ".GIT/x"),
+    ],
 )
 def test_writes_no_path_outside_the_directory(tmp_path: Path, path: str) -> None:
     files = {path: (b"x", False)}
@@ -214,6 +217,7 @@ def unpack(content: bytes, stage: Path, count: int = 10, total: int = 10) -> Fil
         packed("../x"),
         packed("/x"),
         packed(".git/hooks/x"),
+        packed("a/.git/x"),
     ],
 )
 def test_unpacks_only_files_from_an_archive(tmp_path: Path, content: bytes) -> None:
@@ -290,6 +294,6 @@ def test_a_pull_does_not_touch_that_of_another_process(tmp_path: Path) -> None:
 
 
 def test_pushes_no_file_from_the_directory_of_a_pull(tmp_path: Path) -> None:
-    with pytest.raises(CommandExit, match="no revision can hold"):
+    with pytest.raises(CommandExit, match="a pull does not write"):
         checkout.check_path(".tidegate-pull-abcdefgh/x")
     checkout.check_path("dir/.tidegate-pull-abcdefgh/x")

@@ -13,8 +13,17 @@ from tidegate.domain.content.paths import FILE_PATH_BYTES_MAX
 from tidegate.domain.content.refusals import ContentTooLarge, InvalidDigest, InvalidFilePath
 from tidegate.domain.packages.facts import Strategy
 from tidegate.domain.packages.merging import merge
-from tidegate.domain.packages.names import Identity, ancestors, identity, parse
+from tidegate.domain.packages.names import (
+    PACKAGE_CHARS_MAX,
+    Identity,
+    ancestors,
+    identity,
+    parse,
+)
 from tidegate.domain.packages.refusals import InvalidName, UpgradeConflict
+from tidegate.domain.releases.from_packages import release_id_of
+from tidegate.domain.releases.slices import NAME_BYTES_MAX
+from tidegate.kernel.canonical_json import INTEGER_MAX
 
 PURE = "a rule about values, decided before any engine is asked"
 
@@ -41,6 +50,17 @@ def test_writes_names_with_dots() -> None:
     assert identity("blueprints", "a/x", "v1").package == "blueprints/a/x"
     assert ancestors("blueprints/a/b/c") == ("blueprints/a", "blueprints/a/b")
     assert ancestors("blueprints/a") == ()
+
+
+def test_the_longest_package_still_has_releases_that_can_be_named() -> None:
+    repository, path = "r" * 63, "/".join("a" * 16)
+    longest = f"{path}{'a' * (PACKAGE_CHARS_MAX - len(repository) - 1 - len(path))}"
+
+    package = identity(repository, longest, "v1").package
+
+    assert len(release_id_of(package, INTEGER_MAX)) == NAME_BYTES_MAX
+    with pytest.raises(InvalidName):
+        identity(repository, f"{longest}a", "v1")
 
 
 @pytest.mark.parametrize(

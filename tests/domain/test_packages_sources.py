@@ -6,6 +6,7 @@ import pytest
 
 from tests.domain.package_log import AUTHOR, OPERATOR, REVIEWER, PackageLog, files
 from tests.domain.refusal_checks import answer_of, creation, refusal_of, status_of, update
+from tidegate.domain.content.entries import link_to
 from tidegate.domain.content.manifests import FileManifest
 from tidegate.domain.packages.documents import to_document
 from tidegate.domain.packages.facts import (
@@ -99,6 +100,18 @@ def test_every_strategy_upgrades_unmodified_files(strategy: Strategy) -> None:
     base, upstream = FileManifest.of({"f": b"0"}), FileManifest.of({"f": b"2", "g": b"2"})
 
     assert merge(base, base, upstream, strategy).digest == upstream.digest
+
+
+def test_a_merge_names_a_link_whose_target_is_gone() -> None:
+    base = FileManifest.of({"lib/x": b"0", "y": b"0"})
+    local = FileManifest((*base.files, link_to("current", "lib/x")))
+    upstream = FileManifest.of({"y": b"0"})
+
+    for strategy in (Strategy.THREE_WAY, Strategy.COPY_MERGE):
+        with pytest.raises(UpgradeConflict) as conflict:
+            merge(base, local, upstream, strategy)
+
+        assert conflict.value.facts["paths"] == "current"
 
 
 # ── what is kept ──────────────────────────────────────────────────────────────────────────────────

@@ -5,8 +5,8 @@
 A file is fetched from the server by its hash, or from the address of its reference.
 
 ``tidegate.domain.content`` defines the allowed paths and the digest, here and on the server.
-Programs get mode 0755 and other files 0644, whatever the agent's umask is. Links are created last,
-after all files, and only if they point into the same tree.
+Programs and directories get mode 0755 and other files 0644, whatever the agent's umask is. Links
+are created last, after all files, and only if they point into the same tree.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 INCOMING: Final = ".incoming-"
 PIECE_BYTES: Final = 256 * 1024
+DIRECTORY_MODE: Final = 0o755
 OPENED: Final = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _NAME = re.compile(r"sha256-([0-9a-f]{64})")
@@ -96,13 +97,14 @@ def provide(
         return final
     files = _check_listing(source.listing(content).files, closure).files
     incoming = place / f"{INCOMING}{final.name}"
-    incoming.mkdir(parents=True, exist_ok=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    _make_directory(incoming)
     _remove_links(incoming)  # an interrupted attempt may have made them
     for listed in files:
         path = incoming / listed.path
         if listed.link is not None or _is_complete(listed, path):
             continue
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_directory(path.parent)
         if listed.uri is None:
             _fetch_file(listed, path, content, source)
         else:
@@ -111,7 +113,7 @@ def provide(
     for listed in files:
         if listed.link is not None:
             path = incoming / listed.path
-            path.parent.mkdir(parents=True, exist_ok=True)
+            _make_directory(path.parent)
             path.symlink_to(listed.link)
     if not _holds(incoming, closure):
         rmtree(incoming)
@@ -130,6 +132,15 @@ def keep_only(place: Path, closures: set[str]) -> None:
     for path in place.iterdir():
         if path.name not in names and (closure_of(path.name) or path.name.startswith(INCOMING)):
             _remove(path)
+
+
+def _make_directory(path: Path) -> None:
+    """Make a directory and those above it that are missing, with mode 0755."""
+    if path.is_dir():
+        return
+    _make_directory(path.parent)
+    path.mkdir(DIRECTORY_MODE)
+    path.chmod(DIRECTORY_MODE)  # the umask may have taken bits away
 
 
 def _remove(path: Path) -> None:

@@ -313,7 +313,8 @@ def _content(reads: Reads, blobs: Blobs, host_id: str, release_id: str) -> proto
     revision = None
     if known is not None and known.row.revision:
         revision = reads.find(package_rows.revision_key(known.row.revision), package_rows.Revision)
-    if known is None or revision is None:
+    # A deleted revision's name may be taken by another one, with other content.
+    if known is None or revision is None or revision.row.content.digest != known.row.digest:
         raise missing
     number = release_id.rpartition(".")[2]
     carried = {scope.package for scope in _scopes(reads, host_id)}

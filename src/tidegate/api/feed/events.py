@@ -29,6 +29,7 @@ HEARTBEAT_SECONDS = 15.0
 RETRY_MILLISECONDS = 2_000
 
 Name = Annotated[str, Meta(min_length=1, max_length=128)]
+Tag = Annotated[str, Meta(min_length=1, max_length=256)]  # rollout_id: is the longest, with 203
 
 
 class Following(web_inputs.Input, frozen=True, kw_only=True):
@@ -37,7 +38,7 @@ class Following(web_inputs.Input, frozen=True, kw_only=True):
     # A stream without it starts at the end, a page at the beginning.
     after: web_inputs.Position | None = None
     type: Annotated[tuple[Name, ...], Meta(max_length=32)] = ()
-    tag: Annotated[tuple[Name, ...], Meta(max_length=8)] = ()  # an event must have all of them
+    tag: Annotated[tuple[Tag, ...], Meta(max_length=8)] = ()  # an event must have all of them
     limit: Annotated[int, Meta(ge=1, le=web_inputs.LIMIT_MAX)] = web_inputs.LIMIT_DEFAULT
     wait: Annotated[int, Meta(ge=0, le=WAIT_SECONDS_MAX)] = 0
     as_of: AsOf = ""
@@ -76,9 +77,10 @@ async def follow(
     upto = POSITION_MAX
     if query.as_of:
         upto = await _in_thread(partial(position_of, log, query.as_of))
+    seen = tail.position
     entries, position = await _page(request, log, tail, query.after or 0, fits, upto)
     if not entries and query.wait and not query.as_of:
-        entries, position = await _wait(request, log, tail, position, fits)
+        entries, position = await _wait(request, log, tail, position, seen, fits)
     items = b",".join(entry.json for entry in entries)
     return routing.Response(
         b'{"items":[' + items + b'],"position":%d}' % position, media=routing.JSON
@@ -164,14 +166,17 @@ async def _read_after(
 
 
 async def _wait(
-    request: Asked, log: LogReader, tail: Tail, after: Position, fits: Fits
+    request: Asked, log: LogReader, tail: Tail, after: Position, seen: Position, fits: Fits
 ) -> tuple[list[TailEntry], Position]:
-    """Wait for matching events, as long as the client asks."""
+    """Wait for matching events, as long as the client asks. ``seen``: where the tail was before
+    the last read, so that what it found during the read is not waited for.
+    """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + request.query.wait
     while (left := deadline - loop.time()) > 0:
-        if not await tail.changed(left):
+        if tail.position == seen and not await tail.changed(left):
             break
+        seen = tail.position
         entries, after = await _page(request, log, tail, after, fits)
         if entries:
             return entries, after
@@ -186,6 +191,7 @@ async def _stream(
     with tail.subscribed():
         yield b"retry: %d\n: open\n\n" % RETRY_MILLISECONDS
         while not tail.stopped:
+            seen = tail.position  # the log may grow while this loop reads and sends
             entries = await _read_after(request, log, tail, after)
             if not await watch.holds(entry.event for entry in entries):
                 return
@@ -194,11 +200,10 @@ async def _stream(
                 parts = b"".join(entry.sse for entry in entries if fits(entry.event))
                 if parts:
                     yield parts
-                if len(entries) == web_inputs.LIMIT_MAX:
-                    continue
-            if after < tail.position and not entries:
-                after = tail.position  # no event in between matches the filter
-            if not await tail.changed(HEARTBEAT_SECONDS):
+            if len(entries) == web_inputs.LIMIT_MAX:
+                continue
+            after = max(after, seen)  # no other event up to there matches the filter
+            if tail.position == seen and not await tail.changed(HEARTBEAT_SECONDS):
                 yield b"id: %d\n: alive\n\n" % after
 
 

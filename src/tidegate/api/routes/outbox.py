@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, structs
 
-from tidegate.api.routes.releases import ScopeName, demand_channel
+from tidegate.api.routes.releases import ScopeName, demand_scope
 from tidegate.control.operations.outbox import OutboxOperations
 from tidegate.control.queries.outbox_reader import OutboxReader
 from tidegate.control.queries.reads import Reads
@@ -48,7 +48,7 @@ def list_all(
     if query.scope is not None:
         found = outbox_reader.list_of_scope(query.scope, after=after, limit=query.limit)
         if not found and not after:
-            demand_channel(reads, query.scope)
+            demand_scope(reads, query.scope)
         last = found[-1].id if len(found) == query.limit else None
     else:
         state = states.IntentState.PENDING if query.state is None else query.state

@@ -262,7 +262,7 @@ def happened(
     limit = request.query.limit
     found = scope_history.list(request.path.scope, after=after, limit=limit)
     if not found and not after:
-        demand_channel(reads, request.path.scope)
+        demand_scope(reads, request.path.scope)
     last = str(found[-1].position) if len(found) == limit else None
     return routing.Response(cursors.list_page(request, found, last))
 
@@ -270,6 +270,12 @@ def happened(
 def demand_channel(reads: Reads, scope: str) -> None:
     """Check a scope without rows. A deleted channel keeps its rows. Raises: ChannelNotFound."""
     reads.demand(channel_key(scope), Channel, ChannelNotFound(scope))
+
+
+def demand_scope(reads: Reads, scope: str) -> None:
+    """Check a scope without rows: it is registered, or a channel. Raises: ChannelNotFound."""
+    if reads.find(release_rows.actual_key(scope), release_rows.Actual) is None:
+        demand_channel(reads, scope)
 
 
 def _page(
@@ -287,7 +293,7 @@ def _page(
         limit=request.query.limit,
     )
     if not found and not after:
-        demand_channel(reads, scope)
+        demand_scope(reads, scope)
     return found, found[-1].id if len(found) == request.query.limit else None
 
 

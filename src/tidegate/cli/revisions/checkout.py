@@ -353,19 +353,22 @@ def _make_parents(place: Path, root: Path) -> None:
 
 
 def check_path(path: str) -> None:
-    """Raises: CommandExit: the path leads out of the directory, so the server is not trusted."""
+    """Raises: CommandExit: the path leads out of the directory, so the server is not trusted, or
+    it is one that a push never sends. Git runs programs that a ``.git`` directory names.
+    """
     try:
         paths.check_file_path(path)
     except refusals.InvalidFilePath as error:
         raise CommandExit(
             ExitCode.REFUSED, f"the server sent an invalid file: {error.detail}", "tidegate doctor"
         ) from None
-    first = path.partition("/")[0]
-    if first == GIT or _is_ours(first):
+    segments = path.split("/")
+    if any(name.lower() == GIT for name in segments) or _is_ours(segments[0]):
         raise CommandExit(
             ExitCode.REFUSED,
-            f"the server sent a file {path[:80]!r} that no revision can hold",
-            "tidegate doctor",
+            f"the revision has the file {path[:80]!r}, which a pull does not write: it belongs to"
+            " Git or to tidegate",
+            "tidegate rev files --help",
         )
 
 

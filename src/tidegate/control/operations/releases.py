@@ -131,7 +131,8 @@ class ReleaseOperations:
             command_id=make_id(caller, steps.KEEP_EVIDENCE, "command"),
             by=caller.id,
         )
-        return self._execute(registry.BUILT_IN.keep_evidence, command, caller).position
+        outcome = self._execute(registry.BUILT_IN.keep_evidence, command, caller)
+        return outcome.position or self._stored_at(scope, source, batch)
 
     def import_manifest(
         self, caller: callers.Caller, scope: str, manifest: FactoryManifest
@@ -160,7 +161,14 @@ class ReleaseOperations:
             operations=manifest.operations,
         )
         item = self._limit(registry.BUILT_IN.import_manifest, caller)
-        return self._execute(item, command, caller).position
+        outcome = self._execute(item, command, caller)
+        return outcome.position or self._stored_at(scope, evidence.FACTORY, manifest.batch)
+
+    def _stored_at(self, scope: str, source: str, batch: str) -> model.Position:
+        """Return the log position of what an earlier command stored: evidence, or the pin."""
+        key = rows.evidence_key(scope, source, batch)
+        found = self._reads.find(key, rows.KeptEvidence)
+        return self._demand(scope).version if found is None else found.version
 
     def _refuse_channel(self, scope: str) -> None:
         """Refuse a channel, whose pin needs a plan and a rollout. Raises: PinOfChannel."""

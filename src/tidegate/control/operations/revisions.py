@@ -105,12 +105,19 @@ class RevisionOperations:
         )
         for asked in permissions.required_permissions(command):
             caller.demand(asked.step, asked.scope)
+        item = package_slices.create_revision
         if files is not None:
             stored = self._uploads.store(caller, repository, files)
             command = structs.replace(command, files=stored)
         elif tasks:
+            # A repeat does not merge again: a source may have been deleted since.
+            unmerged = command
+            earlier = self._execute.earlier(item, unmerged, caller)
+            if earlier is not None:
+                return self._outcome(place.name, earlier)
             command = structs.replace(command, files=self._merge_upgrade(tasks[0]))
-        return self._run_in_lane(place, package_slices.create_revision, command, caller)
+            return self._run_in_lane(place, item, command, caller, asked=unmerged)
+        return self._run_in_lane(place, item, command, caller)
 
     def update(
         self,
@@ -288,10 +295,13 @@ class RevisionOperations:
         item: kernel_slices.Slice,
         command: Struct,
         caller: callers.Caller,
+        *,
+        asked: Struct | None = None,
     ) -> RevisionOutcome:
         try:
             outcome = self._lanes.run(
-                package_lane(place.package), lambda: self._execute(item, command, caller)
+                package_lane(place.package),
+                lambda: self._execute(item, command, caller, asked=asked),
             )
         except StillPinned as refusal:
             raise self._with_hosts(refusal, caller) from None

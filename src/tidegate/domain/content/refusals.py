@@ -30,6 +30,7 @@ class InvalidLink(Invalid):
             path=shown,
             target=to,
         )
+        self.link = path
 
 
 class InvalidDigest(Invalid):

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from tidegate.domain.content import differences, entries, manifests, paths
+from tidegate.domain.content import (
+    differences,
+    entries,
+    manifests,
+    paths,
+    refusals as content_refusals,
+)
 from tidegate.domain.packages import facts, refusals
 
 WHOLE: Final = frozenset({facts.Strategy.FORCE_DELETE_REPLACE, facts.Strategy.FAST_FORWARD})
@@ -19,7 +25,8 @@ def merge(
     """Merge the changes from ``base`` to ``local`` into ``upstream``.
 
     Raises:
-        UpgradeConflict: names every path for which the strategy makes no choice.
+        UpgradeConflict: names every path for which the strategy makes no choice, or one link that
+            leads nowhere in the merged tree.
     """
     if strategy is facts.Strategy.FAST_FORWARD and (changes := differences.diff(base, local)):
         raise refusals.UpgradeConflict(change.path for change in changes)
@@ -38,4 +45,7 @@ def merge(
     conflicts.update(paths.find_clashes(file.path for file in merged))
     if conflicts:
         raise refusals.UpgradeConflict(sorted(conflicts))
-    return manifests.FileManifest(merged)
+    try:
+        return manifests.FileManifest(merged)
+    except content_refusals.InvalidLink as broken:  # one side has the link, the other its target
+        raise refusals.UpgradeConflict((broken.link,)) from broken

@@ -16,6 +16,7 @@ from tidegate.domain.packages.refusals import InvalidName
 LABEL_CHARS_MAX = 63
 NAME_CHARS_MAX = 253
 PATH_DEPTH_MAX = 16
+PACKAGE_CHARS_MAX = 111  # with its repository; a release id adds 17 and has at most 128
 USER_CHARS_MAX = 128
 
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?")
@@ -50,6 +51,12 @@ def identity(repository: str, path: str, workspace: str) -> Identity:
     found = Identity(repository, path, workspace)
     if len(found.name) > NAME_CHARS_MAX:
         raise InvalidName(f"{found.name!r} is longer than {NAME_CHARS_MAX} characters")
+    if len(found.package) > PACKAGE_CHARS_MAX:
+        raise InvalidName(
+            f"a package with its repository has at most {PACKAGE_CHARS_MAX} characters, because its"
+            f" releases are named after it; found {found.package!r}",
+            name=found.name,
+        )
     return found
 
 

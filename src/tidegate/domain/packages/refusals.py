@@ -260,8 +260,7 @@ class UpgradeConflict(errors.Refused):
     def __init__(self, paths: Iterable[str]) -> None:
         paths = tuple(paths)
         super().__init__(
-            f"local changes stand against the upgrade in {len(paths)} files: "
-            f"{listed(paths)[:DETAIL_CHARS_MAX]}",
+            f"the upgrade conflicts with local changes in {listed(paths)[:DETAIL_CHARS_MAX]}",
             count=len(paths),
             paths=listed(paths),
         )
