@@ -368,12 +368,19 @@ def test_tells_when_a_host_that_does_not_take_its_order_reported_last(fleet: Ser
     heard = fleet.clock()
     fleet.wait(75)
 
-    why = fleet.viewer.get(f"{URL}/explain").json()
+    why = fleet.operator.get(f"{URL}/explain").json()
 
     (wait,) = [item for item in why["waits"] if item["code"] == "pending"]
     assert f"it last reported at {heard:%Y-%m-%d %H:%M} UTC" in wait["sentence"]
     skip = f"tidegate rollout skip {ROLLOUT} web-01 --reason …"
-    assert wait["remedies"] == [{"command": skip, "when": "if the host is switched off"}]
+    assert wait["remedies"] == [
+        {
+            "command": skip,
+            "when": "if the host is switched off",
+            "needs": ["operate"],
+            "scopes": [f"channel:{CHANNEL}"],
+        }
+    ]
 
 
 def test_tells_by_whom_and_why_a_host_was_skipped(fleet: ServedFleet) -> None:

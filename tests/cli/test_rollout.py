@@ -277,6 +277,27 @@ def test_explains_each_wait_with_its_commands_below(tmp_path: Path) -> None:
     ]
 
 
+def test_says_whom_to_ask_below_the_commands_of_the_caller(tmp_path: Path) -> None:
+    ask = f"Ask an on-call of prod (Ann), in an emergency: tidegate rollout promote-all {ROLLOUT}"
+    wait = {
+        "sentence": "Wave 2 waits for an operator to continue it",
+        "remedies": [{"command": f"tidegate rollout continue {ROLLOUT}"}],
+        "ask": [ask],
+    }
+    found = {"rollout_id": ROLLOUT, "answer": "it waits", "waits": [wait, {**wait, "remedies": []}]}
+    with serve_script(lambda asked: ScriptedResponse(200, found)) as server:
+        shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "explain", ROLLOUT)
+
+    assert shown.out.splitlines() == [
+        ROLLOUT,
+        "it waits",
+        "- Wave 2 waits for an operator to continue it",
+        f"    next: tidegate rollout continue {ROLLOUT}",
+        f"    {ask}",
+        "- Wave 2 waits for an operator to continue it",
+    ]
+
+
 def test_explains_a_reason_once(tmp_path: Path) -> None:
     reason = "web.1 was never rolled out on dev"
     found = {

@@ -21,6 +21,7 @@ from tidegate.control.queries import log_reader, rollout_lists, rollout_waits
 from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.queries.remedy_offers import RemedyOffers
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.domain.access import roles, scopes
 from tidegate.domain.channels import refusals as channel_refusals
@@ -382,6 +383,7 @@ def ask_why(
     clock: Clock,
     log: log_reader.LogReader,
     people: PeopleNames,
+    offers: RemedyOffers,
 ) -> routing.Response:
     """Explain why a rollout waits: every gate, its answer, and the row that decides it."""
     rollout_id = request.path.rollout_id
@@ -392,7 +394,7 @@ def ask_why(
         found = explain(state, rollout_id)
     else:
         found = rollout_waits.explain_host(log, state, rollout_id, host_id)
-    return routing.Response(people.name_in_explanation(found))
+    return routing.Response(offers.offer(people.name_in_explanation(found), request.principal))
 
 
 _READ = routing.requires(roles.Verb.READ, scope_of)
