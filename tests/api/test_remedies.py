@@ -4,13 +4,17 @@ ask for the others (OP-10).
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
 
-from tests.api.served_fleet import CHANNEL, ServedFleet
+from tests.api.accounts import PASSWORD, signed_in
+from tests.api.served_fleet import CHANNEL, ServedFleet, serve_fleet
+from tidegate.api.routes import ROUTES
 from tidegate.control.operations.accounts import PersonNames
+from tidegate.dashboard.routes import PAGES
 from tidegate.domain.access.roles import Grant, Role
 from tidegate.domain.access.scopes import channel_scope
 
@@ -34,7 +38,7 @@ def add(fleet: ServedFleet, name: str, role: Role, scope: str = HERE) -> httpx2.
     """A client of a new person of this name."""
     user_id = f"user_{name.encode().hex():0>20}"
     names = PersonNames(name.lower(), name)
-    fleet.served.add_person(user_id, names, "correct horse battery", Grant(role, scope))
+    fleet.served.add_person(user_id, names, PASSWORD, Grant(role, scope))
     return fleet.served.client(fleet.served.token(user_id))
 
 
@@ -94,6 +98,47 @@ def test_names_the_people_to_ask(stuck: ServedFleet) -> None:
     for name in ("Cal", "Dan", "Eve"):
         add(stuck, name, Role.ON_CALL)
     assert "(Ann, Bea, Cal or 3 others), " in explain(stuck.viewer, "minimum")["ask"][0]
+
+
+def hold_at_an_edge(fleet: ServedFleet) -> None:
+    """Promote web.1 on a channel after one where it was never promoted."""
+    fleet.create()
+    late = {"channel": "late", "package": "default/web", "selector": "app=late"}
+    body = {**late, "policy": {"edges": [CHANNEL]}}
+    assert fleet.manager.post("/v1/channels", json=body).status_code == 201
+    fleet.enroll("late-01", app="late")
+    opened = fleet.manager.post("/v1/channels/late/promote", json={"release_id": "web.1"})
+    assert opened.status_code == 200, opened.text
+    fleet.dispatch(thorough=True)
+
+
+def test_a_reason_does_not_end_with_a_command_that_is_refused(fleet: ServedFleet) -> None:
+    hold_at_an_edge(fleet)
+    command = f": tidegate channel promote {CHANNEL} web.1"
+
+    seen, own = (
+        explain(who, "channel-edges", "late@web.1") for who in (fleet.viewer, fleet.manager)
+    )
+    of_host = fleet.viewer.get("/v1/hosts/late-01/explain").json()["items"][0]
+    status = fleet.viewer.get("/v1/status").json()
+
+    assert seen["sentence"].endswith("Promote it there first")
+    assert own["sentence"].endswith(f"Promote it there first{command}")
+    assert of_host["answer"].endswith("Promote it there first")
+    assert all(command not in item["reason"] for item in of_host["verdicts"])
+    assert all(command not in item["says"] for item in status["attention"])
+    assert "Promote it there first" in str(status["attention"])
+
+
+def test_the_gate_panel_and_the_page_of_a_host_show_no_commands(tmp_path: Path) -> None:
+    with serve_fleet(tmp_path / "data", (*ROUTES, *PAGES)) as fleet:
+        hold_at_an_edge(fleet)
+        add(fleet, "Vic", Role.VIEWER, "*")
+        person = signed_in(fleet.served, "vic")
+        for path in ("/rollouts/late@web.1/gates", "/hosts/late-01"):
+            page = person.get(path).text
+            assert "Promote it there first" in page, path
+            assert "tidegate channel promote" not in page, path
 
 
 def test_tells_a_person_whose_token_is_too_narrow(stuck: ServedFleet) -> None:

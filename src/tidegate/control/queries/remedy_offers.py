@@ -21,9 +21,12 @@ class RemedyOffers:
         self._names = names
 
     def offer(self, found: Explanation, principal: principals.Principal) -> Explanation:
-        """Return the explanation with the remedies that the person may use."""
+        """Return the explanation with the remedies that the person may use. Sentences that end with
+        the command of another remedy lose it.
+        """
+        _, others = whom_to_ask.split(whom_to_ask.list_all(found), principal)
         waits = tuple(self._offer_in(wait, principal) for wait in found.waits)
-        return replace(found, waits=waits)
+        return whom_to_ask.leave_out(replace(found, waits=waits), others)
 
     def _offer_in(self, wait: Wait, principal: principals.Principal) -> Wait:
         own, others = whom_to_ask.split(wait.remedies, principal)

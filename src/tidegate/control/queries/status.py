@@ -453,7 +453,8 @@ def _describe(
                 else:
                     notes(NoticeKind.GATE, says, why)
             for gate in _choose_gates(shut):
-                says = f"{what} waits: {gate.reason}"
+                reason, _, _ = gate.reason.partition(": tidegate ")  # explain shows commands
+                says = f"{what} waits: {reason}"
                 if is_rollback and gate.gate == "window":
                     needs(says, gate.since, *hasten)
                 elif gate.needs_person:

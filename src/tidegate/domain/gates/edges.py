@@ -216,8 +216,7 @@ def _check_quarantine(
     return EdgeVerdict(
         False,
         f"{waits.release_id} is quarantined on {edge.channel} since "
-        f"{describe_time(row.quarantined_at)} ({row.host_id}: {row.reason}). "
-        f"To lift it: tidegate quarantine lift {edge.channel} {waits.release_id} --reason …",
+        f"{describe_time(row.quarantined_at)} ({row.host_id}: {row.reason})",
         inputs.GateEvidence(channel_rows.QUARANTINE.name, key.id, seen.quarantined.version),
         remedy=inputs.make_remedy(
             steps.LIFT_QUARANTINE,

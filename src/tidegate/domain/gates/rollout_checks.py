@@ -73,8 +73,8 @@ def _check_late_host(look: context.GateContext) -> context.Block | None:
     if tallies.is_unproved(tally) and (look.late_given or tallies.late_under_way(tally)):
         return context.Block(
             f"no host ran {tally.target_ref} here yet; late hosts go one at a time until one "
-            f"converged. To record a success: tidegate channel promote {tally.channel} "
-            f"{tally.target_ref}",
+            "converged. To record a success, promote it again: "
+            f"tidegate channel promote {tally.channel} {tally.target_ref}",
             look.cite_tally(),
         )
     return None

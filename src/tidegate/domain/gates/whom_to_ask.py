@@ -2,6 +2,7 @@
 
 split        the remedies into those of this person and those of others
 describe     one sentence for a remedy of others: the role, the people, when, the command
+leave_out    sentences that end with the command of a remedy lose it
 """
 
 from __future__ import annotations
@@ -9,8 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from msgspec.structs import replace
+
 from tidegate.domain.access import principals, roles
-from tidegate.domain.gates.inputs import Remedy
+from tidegate.domain.gates.inputs import Explanation, Remedy
 
 NAMES_MAX: Final = 3  # people named by a sentence
 READ: Final = roles.Verb.READ
@@ -46,6 +49,26 @@ def describe(
         return f"Your roles allow this, but your token does not{when}: {remedy.command}"
     who = f"{_describe_roles(remedy.needs)} {_describe_scopes(remedy.scopes, principal)}"
     return f"Ask {who}{_name(people)}{when}: {remedy.command}"
+
+
+def leave_out(found: Explanation, remedies: Iterable[Remedy]) -> Explanation:
+    """Remove the commands of these remedies from the ends of all sentences."""
+    commands = {f": {remedy.command}" for remedy in remedies}
+
+    def shorten(sentence: str) -> str:
+        return next((sentence.removesuffix(c) for c in commands if sentence.endswith(c)), sentence)
+
+    return replace(
+        found,
+        answer=shorten(found.answer),
+        verdicts=tuple(replace(item, reason=shorten(item.reason)) for item in found.verdicts),
+        waits=tuple(replace(item, sentence=shorten(item.sentence)) for item in found.waits),
+    )
+
+
+def list_all(found: Explanation) -> tuple[Remedy, ...]:
+    """List the remedies of all waits."""
+    return tuple(remedy for wait in found.waits for remedy in wait.remedies)
 
 
 def _describe_roles(verbs: Sequence[roles.Verb]) -> str:
