@@ -180,11 +180,12 @@ def test_stops_waiting_when_the_time_is_over(tmp_path: Path) -> None:
 
 def test_shows_what_a_rollout_waits_for(tmp_path: Path) -> None:
     gates = [{"gate": "freeze", "reason": "holidays", "since": "2026-12-24T00:00:00Z"}]
-    held = rollout("Active", 0, wave("canary", 2), gates=gates, paused_at="x", paused_by="user_1")
+    paused = {"paused_at": "x", "paused_by": "user_1", "paused_reason": "checking logs"}
+    held = rollout("Active", 0, wave("canary", 2), gates=gates, **paused)
     with serve_script(playing(held)) as server:
         shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "show", ROLLOUT)
 
-    assert "■ paused by user_1" in shown.out
+    assert "■ paused by user_1: checking logs" in shown.out
     assert "✘ freeze: holidays (since 2026-12-24 00:00:00Z)" in shown.out
 
 

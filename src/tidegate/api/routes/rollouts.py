@@ -112,6 +112,7 @@ class RolloutShown(rollout_rows.Rollout, frozen=True, kw_only=True):
     halted_by: str | None = None
     paused_at: datetime | None = None
     paused_by: str | None = None
+    paused_reason: str = ""
     opened_by_name: str | None = None  # null: erased, or not a person
     paused_by_name: str | None = None
     rollback_failed: int = 0
@@ -265,6 +266,7 @@ class RolloutDocuments:
             halted_by=tally.halted_by,
             paused_at=tally.paused_at,
             paused_by=tally.paused_by,
+            paused_reason=tally.paused_reason,
             opened_by_name=self.people.find_name(found.row.opened_by),
             paused_by_name=self.people.find_name(tally.paused_by),
             rollback_failed=tally.rollback_failed,

@@ -438,12 +438,13 @@ def _describe(
             says = f"{tally.target_ref} stopped: {tally.halted_by or 'a host'} failed"
             needs(says, tally.halted_at, why)
         elif tally.paused_at is not None:
-            says = f"{tally.target_ref} is paused"
+            reason = f": {tally.paused_reason}" if tally.paused_reason else ""
+            says = f"{tally.target_ref} is paused by {tally.paused_by or 'an operator'}{reason}"
             needs(says, tally.paused_at, *choose(remedies.resume(tally.rollout_id, name), why))
         else:
             is_rollback = tallies.may_hasten(tally)
             what = f"the rollback to {tally.target_ref}" if is_rollback else tally.target_ref
-            hasten = choose(remedies.hasten(tally), why)
+            hasten = choose(remedies.hasten(tally), why) if is_rollback else (why, "")
             if frozen is not None:
                 until = describe_end(frozen.until) or " until it is ended"
                 by = f"freeze {frozen.freeze_id} of {frozen.operator}{until}: {frozen.reason}"

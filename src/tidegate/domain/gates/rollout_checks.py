@@ -81,9 +81,11 @@ def _check_late_host(look: context.GateContext) -> context.Block | None:
 
 
 def check_pause(look: context.GateContext, host_id: str) -> context.Block | None:
-    if look.tally.paused_at is None:
+    tally = look.tally
+    if tally.paused_at is None:
         return None
-    return context.Block(f"paused by {look.tally.paused_by or 'an operator'}", look.cite_tally())
+    why = f": {tally.paused_reason}" if tally.paused_reason else ""
+    return context.Block(f"paused by {tally.paused_by or 'an operator'}{why}", look.cite_tally())
 
 
 def check_freeze(look: context.GateContext, host_id: str) -> context.Block | None:
