@@ -14,6 +14,7 @@ ASKED_MAX = 1_000  # hosts that a gate after the first shut one is asked about
 STOPS = dispatch_pass.ASKED_AGAIN - {
     dispatch_pass.WINDOW
 }  # windows may hold some hosts while others get orders
+HELD_WAVES = frozenset({"minimum", "manual", "delay"})  # waits that shut ``wave-promotion``
 READABLE = "plan-and-rows"  # not a gate: the plan and rows that all gates need
 
 
@@ -136,6 +137,8 @@ def _list_waits_of_host(
     own = wait_of_host(state, rollout_id, host_id) or _find_regression(state, rollout_id, host_id)
     all_of_it = list_waits(state, rollout_id)
     shut = {verdict.gate for verdict in verdicts if not verdict.passed}
+    if "wave-promotion" in shut:
+        shut |= HELD_WAVES
     matching = [wait for wait in all_of_it if host_id in wait.some or wait.code in shut]
     found = ((own,) if own is not None else ()) + tuple(w for w in matching if w != own)
     if found:
