@@ -722,4 +722,6 @@ def test_a_package_of_a_repository_that_one_may_not_read_is_refused_alike(
         for name in ("secret/web", "nowhere/web")
     ]
 
-    assert [(it.status_code, it.json()["code"]) for it in answers] == [(403, "missing_permission")] * 2
+    assert [(it.status_code, it.json()["code"]) for it in answers] == [
+        (403, "missing_permission")
+    ] * 2
