@@ -433,7 +433,8 @@ def test_warns_that_a_held_rollback_now_takes_a_second_person(fleet: ServedFleet
     (warning,) = back.json()["warnings"]
     assert f"tidegate channel rollback {CHANNEL} --to web.1 --now --reason …" in warning
     assert "also a second person, or --break-glass" in warning
-    why = fleet.viewer.get(f"/v1/rollouts/{back.json()['rollout_id']}/explain").json()
+    on_call = fleet.served.as_role(Role.ON_CALL)
+    why = on_call.get(f"/v1/rollouts/{back.json()['rollout_id']}/explain").json()
     found = next(wait["remedies"] for wait in why["waits"] if wait["code"] == "freeze")
     hasten, end, _ = (remedy["command"] for remedy in found)
     assert end.startswith("tidegate freeze delete ")

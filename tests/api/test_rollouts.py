@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import timedelta
 from typing import Any
 
@@ -368,12 +369,36 @@ def test_tells_when_a_host_that_does_not_take_its_order_reported_last(fleet: Ser
     heard = fleet.clock()
     fleet.wait(75)
 
-    why = fleet.viewer.get(f"{URL}/explain").json()
+    why = fleet.operator.get(f"{URL}/explain").json()
 
     (wait,) = [item for item in why["waits"] if item["code"] == "pending"]
     assert f"it last reported at {heard:%Y-%m-%d %H:%M} UTC" in wait["sentence"]
     skip = f"tidegate rollout skip {ROLLOUT} web-01 --reason …"
-    assert wait["remedies"] == [{"command": skip, "when": "if the host is switched off"}]
+    assert wait["remedies"] == [
+        {
+            "command": skip,
+            "when": "if the host is switched off",
+            "needs": ["operate"],
+            "scopes": [f"channel:{CHANNEL}"],
+        }
+    ]
+
+
+def test_tells_why_a_rollout_was_paused(fleet: ServedFleet) -> None:
+    fleet.sail()
+    for reason in ("checking logs", "a second look"):
+        assert fleet.operator.post(f"{URL}/pause", json={"reason": reason}).status_code == 200
+    shown = fleet.viewer.get(URL).json()
+    why = fleet.viewer.get(f"{URL}/explain").json()
+    (needed,) = fleet.viewer.get("/v1/status").json()["attention"]
+    assert fleet.operator.post(f"{URL}/resume", json={"reason": "fine"}).status_code == 200
+    resumed = fleet.viewer.get(URL).json()
+
+    (wait,) = [item for item in why["waits"] if item["code"] == "paused"]
+    assert re.search(r"paused by user_\d+: checking logs$", wait["sentence"]), wait
+    assert shown["paused_reason"] == "checking logs"
+    assert re.fullmatch(r"web\.1 is paused by user_\d+: checking logs", needed["says"]), needed
+    assert "paused_reason" not in resumed
 
 
 def test_tells_by_whom_and_why_a_host_was_skipped(fleet: ServedFleet) -> None:

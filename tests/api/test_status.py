@@ -43,7 +43,7 @@ def test_a_rollback_that_waits_for_a_freeze_needs_attention(fleet: ServedFleet) 
     until = (fleet.clock() + timedelta(days=9)).isoformat()
     roll_back_behind_a_freeze(fleet, until=until)
 
-    found = status(fleet.viewer)
+    found = status(fleet.served.as_role(Role.ON_CALL))
 
     assert found["is_well"] is False
     (item,) = found["attention"]
@@ -103,7 +103,7 @@ def test_a_rollback_that_waits_for_a_window_needs_attention(fleet: ServedFleet) 
     assert fleet.manager.post(f"{HERE}/rollback", json={"reason": "slow"}).status_code == 200
     fleet.dispatch(thorough=True)
 
-    found = status(fleet.viewer)
+    found = status(fleet.served.as_role(Role.ON_CALL))
 
     (item,) = found["attention"]
     assert item["says"].startswith("the rollback to web.1 waits: ")
@@ -130,7 +130,8 @@ def test_a_rollback_that_a_freeze_and_a_window_hold_names_both(fleet: ServedFlee
 
     before = fleet.viewer.get(f"{HERE}/ladder").json()["warnings"]
     done = fleet.manager.post(f"{HERE}/rollback", json={"reason": "slow"}).json()["warnings"]
-    explained = fleet.viewer.get(f"/v1/rollouts/{CHANNEL}@web.1~2/explain").json()["waits"]
+    on_call = fleet.served.as_role(Role.ON_CALL)
+    explained = on_call.get(f"/v1/rollouts/{CHANNEL}@web.1~2/explain").json()["waits"]
 
     for warnings in (before, done):
         for stop in ("Freeze xmas", "Freeze audit", "Window nights"):

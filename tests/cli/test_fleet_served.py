@@ -124,6 +124,52 @@ def test_shows_the_installation_on_one_screen(
     assert "1 rollout open" in paused.out
 
 
+def test_a_viewer_sees_whom_to_ask_instead_of_commands_that_are_refused(
+    served: Served, operator: Shell, tmp_path: Path
+) -> None:
+    enroll(served, "web-01", "web-02", "web-03")
+    make_channel(operator, tmp_path)
+    operator.run("channel", "promote", "web-stable", "web.1")
+    operator.run("rollout", "pause", ROLLOUT, *WHY)
+    viewer = Shell(tmp_path / "viewer", served.url, served.token(served.user(Grant(Role.VIEWER))))
+    ask = re.escape("Ask a fleet-operator or an on-call of web-stable (")
+    resume = r"tidegate rollout resume \S+ --reason …"
+
+    shown = [
+        viewer.run("rollout", "explain", "web-stable").out,
+        viewer.run("host", "explain", "web-01").out,
+        viewer.run("status").out,
+    ]
+
+    for out in shown:
+        assert re.search(rf"^    {ask}.+\): {resume}$", out, re.MULTILINE), out
+        assert not re.search(rf"next: .*{resume}", out), out
+    assert "    next: tidegate rollout explain web-stable\n" in shown[-1]
+    own = operator.run("rollout", "explain", "web-stable").out
+    assert re.search(rf"^    next: {resume}$", own, re.MULTILINE), own
+    assert "Ask " not in own
+
+
+def test_after_an_abort_explain_names_what_the_caller_may_do_next(
+    served: Served, operator: Shell, tmp_path: Path
+) -> None:
+    enroll(served, "web-01", "web-02", "web-03")
+    make_channel(operator, tmp_path)
+    operator.run("channel", "promote", "web-stable", "web.1")
+    runner = Shell(
+        tmp_path / "runner", served.url, served.token(served.user(Grant(Role.FLEET_OPERATOR)))
+    )
+
+    aborted = runner.run("rollout", "abort", "web-stable", *WHY)
+    own = operator.run("rollout", "explain", "web-stable").out
+    others = runner.run("rollout", "explain", "web-stable").out
+
+    assert aborted.out.endswith("is aborted; next: tidegate rollout explain web-stable\n"), aborted
+    onward = "if you have a release to go on to: tidegate channel promote web-stable RELEASE"
+    assert f"    next: {onward}\n" in own
+    assert re.search(rf"^    Ask a release-manager of web-stable \(.+\), {onward}$", others, re.M)
+
+
 def test_status_exits_with_1_only_for_what_needs_the_caller(
     served: Served, operator: Shell, tmp_path: Path
 ) -> None:

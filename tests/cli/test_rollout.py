@@ -180,11 +180,12 @@ def test_stops_waiting_when_the_time_is_over(tmp_path: Path) -> None:
 
 def test_shows_what_a_rollout_waits_for(tmp_path: Path) -> None:
     gates = [{"gate": "freeze", "reason": "holidays", "since": "2026-12-24T00:00:00Z"}]
-    held = rollout("Active", 0, wave("canary", 2), gates=gates, paused_at="x", paused_by="user_1")
+    paused = {"paused_at": "x", "paused_by": "user_1", "paused_reason": "checking logs"}
+    held = rollout("Active", 0, wave("canary", 2), gates=gates, **paused)
     with serve_script(playing(held)) as server:
         shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "show", ROLLOUT)
 
-    assert "■ paused by user_1" in shown.out
+    assert "■ paused by user_1: checking logs" in shown.out
     assert "✘ freeze: holidays (since 2026-12-24 00:00:00Z)" in shown.out
 
 
@@ -274,6 +275,27 @@ def test_explains_each_wait_with_its_commands_below(tmp_path: Path) -> None:
         "    next: if the release is bad: tidegate channel rollback prod",
         f"    next: tidegate rollout abort {ROLLOUT}",
         "prod is protected",
+    ]
+
+
+def test_says_whom_to_ask_below_the_commands_of_the_caller(tmp_path: Path) -> None:
+    ask = f"Ask an on-call of prod (Ann), in an emergency: tidegate rollout promote-all {ROLLOUT}"
+    wait = {
+        "sentence": "Wave 2 waits for an operator to continue it",
+        "remedies": [{"command": f"tidegate rollout continue {ROLLOUT}"}],
+        "ask": [ask],
+    }
+    found = {"rollout_id": ROLLOUT, "answer": "it waits", "waits": [wait, {**wait, "remedies": []}]}
+    with serve_script(lambda asked: ScriptedResponse(200, found)) as server:
+        shown = Shell(tmp_path / "home", server.url, "t").run("rollout", "explain", ROLLOUT)
+
+    assert shown.out.splitlines() == [
+        ROLLOUT,
+        "it waits",
+        "- Wave 2 waits for an operator to continue it",
+        f"    next: tidegate rollout continue {ROLLOUT}",
+        f"    {ask}",
+        "- Wave 2 waits for an operator to continue it",
     ]
 
 

@@ -247,6 +247,27 @@ def test_reports_that_a_wave_waits_for_a_person_or_for_its_time() -> None:
     assert held(manual=True, continued=True, delay_seconds=1_800).code == "delay"
 
 
+@pytest.mark.req("OP-10", engines=None, reason="a pure function")
+@pytest.mark.parametrize(
+    ("members", "command"),
+    [
+        ({"manual": True}, f"rollout continue {ROLLOUT}"),
+        ({"delay_seconds": 1_800}, f"rollout promote-all {ROLLOUT}"),
+    ],
+)
+def test_a_host_of_a_wave_that_is_held_names_the_command_that_starts_it(
+    members: dict[str, Any], command: str
+) -> None:
+    state = with_tally(open_to(), current_wave=0, done_at=BEFORE)
+    first, second, *rest = state.sight(ROLLOUT).tally.row.waves
+    done = replace(first, states={HostState.CONVERGED: first.hosts})
+    waves = (done, replace(second, **members), *rest)
+
+    found = explain(with_tally(state, waves=waves), ROLLOUT, WHO)
+
+    assert command in [line for wait in found.waits for line in commands(wait)]
+
+
 def test_reports_that_the_first_wave_waits_for_a_person() -> None:
     state = with_tally(open_to(), current_wave=0, state=RolloutState.OPENING)
     first, *rest = state.sight(ROLLOUT).tally.row.waves

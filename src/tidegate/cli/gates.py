@@ -26,7 +26,7 @@ def explain_lines(found: Any) -> list[live_view.Line]:
         lines.append([(symbols.clean(answer), "default")])
     shown: set[str] = set()
     lines += [line for wait in waits for line in _wait_lines(wait, shown)]
-    if found.get("protection") and any(wait.get("remedies") for wait in waits):
+    if found.get("protection") and any(wait.get("remedies") or wait.get("ask") for wait in waits):
         lines.append([(symbols.clean(found["protection"]), "default")])
     lines += verdict_lines(found.get("verdicts") or [], sentences)
     return lines or [[("nothing holds it back", "green")]]
@@ -41,8 +41,8 @@ def _leave_out(text: str, sentences: Sequence[str]) -> str:
 
 
 def _wait_lines(wait: Any, shown: set[str]) -> list[live_view.Line]:
-    """The lines of a wait: its cause, its start and end, and the commands that end it, with when to
-    use each. Commands that were ``shown`` above are left out.
+    """The lines of a wait: its cause, its start and end, the commands that end it, with when to use
+    each, and whom to ask for others. Lines that were ``shown`` above are left out.
     """
     line: live_view.Line = [(f"- {symbols.clean(wait['sentence'])}", "default")]
     times = [
@@ -51,9 +51,10 @@ def _wait_lines(wait: Any, shown: set[str]) -> list[live_view.Line]:
     if times:
         line.append((f"  ({', '.join(times)})", "bright_black"))
     found = [_remedy(item) for item in wait.get("remedies") or []]
-    new = [remedy for remedy in found if remedy not in shown]
+    found += [f"    {symbols.clean(sentence)}" for sentence in wait.get("ask") or []]
+    new = [text for text in found if text not in shown]
     shown.update(new)
-    return [line, *([(remedy, "default")] for remedy in new)]
+    return [line, *([(text, "default")] for text in new)]
 
 
 def _remedy(item: Any) -> str:

@@ -46,11 +46,7 @@ def resume(context: cli_context.CommandContext, rollout: str, reason: str) -> No
 @cli_context.with_context
 def abort(context: cli_context.CommandContext, rollout: str, reason: str) -> None:
     """Abort the rollout: nothing more is dispatched. The channel keeps its release."""
-    channel = rollout.partition("@")[0]
-    line = (
-        f"is aborted; next: tidegate channel rollback {channel} --dry-run, "
-        f"or: tidegate channel promote {channel} RELEASE"
-    )
+    line = f"is aborted; next: tidegate rollout explain {rollout}"
     _send_command(context, rollout, "abort", {"reason": reason}, line)
 
 

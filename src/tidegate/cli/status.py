@@ -40,10 +40,13 @@ def newest_cell(item: output.Item) -> output.Cell:
 def _finding_lines(item: output.Item, mark: str, colour: str) -> list[live_view.Line]:
     """The lines of one finding, about a channel or the installation, and the next command."""
     where = f"{symbols.clean(item['channel'])}: " if item.get("channel") else ""
-    return [
+    lines: list[live_view.Line] = [
         [(f"{mark} {where}{symbols.clean(item['says'])}", colour)],
         [(f"    next: {symbols.clean(item['next'])}", "default")],
     ]
+    if item.get("ask"):
+        lines.append([(f"    {symbols.clean(item['ask'])}", "default")])
+    return lines
 
 
 def frame(found: output.Item) -> list[live_view.Line]:

@@ -99,7 +99,8 @@ def rollout_frame(found: Any) -> list[live_view.Line]:
     ]
     if found.get("paused_at"):
         by = symbols.clean(found.get("paused_by_name") or found.get("paused_by"))
-        lines[0].append((f"  ■ paused by {by}", "yellow"))
+        why = symbols.clean(found.get("paused_reason") or "")
+        lines[0].append((f"  ■ paused by {by}{': ' if why else ''}{why}", "yellow"))
     if found.get("halted_at"):
         lines[0].append((f"  ✘ halted by {symbols.clean(found.get('halted_by'))}", "red"))
     if found.get("degraded"):

@@ -13,7 +13,7 @@ from tidegate.api.routes import ROUTES
 from tidegate.clock import Clock
 from tidegate.config import Settings
 from tidegate.control.installation import Installation
-from tidegate.control.queries import fleet_picture, forecasts, host_lists, status
+from tidegate.control.queries import fleet_picture, forecasts, host_lists, remedy_offers, status
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.storage.blobs import Blobs
 from tidegate.dashboard import gate_panel, grid_cache, layout, simulation
@@ -72,6 +72,7 @@ def make_parts(installation: Installation, routes: Sequence[routing.Route]) -> P
     fleet_reader = installation.fleet_reader
     pictures = fleet_picture.FleetPictures(reads, clock)
     people = PeopleNames(installation.name_of)
+    offers = remedy_offers.RemedyOffers(reads, people)
     metrics = Metrics()
     metrics.registry.register(fleet_metrics.FleetMetrics(reads, fleet_reader, pictures, clock))
     metrics.registry.register(notify_metrics.NotifyMetrics(reads, clock))
@@ -122,7 +123,8 @@ def make_parts(installation: Installation, routes: Sequence[routing.Route]) -> P
         pictures,
         host_lists.HostLists(reads),
         people,
-        status.StatusReader(reads, fleet_reader, pictures, people),
+        offers,
+        status.StatusReader(reads, fleet_reader, pictures, people, offers),
         commit_waiters.CommitWaiters(tail),
         order_waiters.OrderWaiters(tail, installation.listeners),
         openapi.ApiDocument(tuple(routes), __version__),

@@ -27,6 +27,7 @@ from tidegate.dashboard import (
 )
 from tidegate.dashboard.view_models import rollout_screens
 from tidegate.domain.access.roles import Verb
+from tidegate.domain.gates import whom_to_ask
 from tidegate.domain.gates.dispatch_pass import list_blocked
 from tidegate.domain.gates.explain import explain
 from tidegate.domain.gates.inputs import Explanation
@@ -72,8 +73,9 @@ class GateReports:
         if rollout_id in state.rollouts:
             for item in list_blocked(state, rollout_id):
                 held.setdefault(item.gate, []).append((item.host_id, item.reason))
-        explanation = self._people.name_in_explanation(explain(state, rollout_id))
-        return GateReport(now, explanation, held)
+        found = explain(state, rollout_id)
+        found = whom_to_ask.leave_out(found, whom_to_ask.list_all(found))  # pages have buttons
+        return GateReport(now, self._people.name_in_explanation(found), held)
 
     def current_report(self, tally: rows.RolloutTally) -> GateReport:
         """The gates now; of a large rollout, a few seconds ago. Raises: RolloutUnknown."""

@@ -17,6 +17,7 @@ from tidegate.dashboard.view_models import host_screens, rollout_screens
 from tidegate.domain.channels import rows as channel_rows
 from tidegate.domain.fleet import rows as fleet_rows
 from tidegate.domain.fleet.claims import claims
+from tidegate.domain.gates import whom_to_ask
 from tidegate.domain.gates.inputs import Explanation
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts import rows as rollout_rows
@@ -74,13 +75,14 @@ class HostWaits:
         if not rollout_ids:
             return {}
         state = self.fleet_reader.state(rollout_ids, self.clock(), late=True)
+        found = [explain_host(self.log, state, rollout_id, host_id) for rollout_id in rollout_ids]
         return {
-            rollout_id: _wait(
+            item.rollout_id: _wait(
                 self.people_names.name_in_explanation(
-                    explain_host(self.log, state, rollout_id, host_id)
+                    whom_to_ask.leave_out(item, whom_to_ask.list_all(item))  # pages have buttons
                 )
             )
-            for rollout_id in rollout_ids
+            for item in found
         }
 
 

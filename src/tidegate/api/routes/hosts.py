@@ -20,6 +20,7 @@ from tidegate.control.queries.host_lists import HostCriteria, HostLists, silent_
 from tidegate.control.queries.host_releases import HostRelease, host_releases
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.queries.remedy_offers import RemedyOffers
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.domain.access import roles, steps
 from tidegate.domain.channels import refusals as channel_refusals, rows as channel_rows
@@ -226,6 +227,7 @@ def ask_why(
     cursors: paging.Cursors,
     log: log_reader.LogReader,
     people: PeopleNames,
+    offers: RemedyOffers,
 ) -> routing.Response:
     """Explain why the host waits: each gate, for the rollout of each of its channels.
 
@@ -251,6 +253,7 @@ def ask_why(
         people.name_in_explanation(rollout_waits.explain_host(log, state, rollout_id, host_id))
         for rollout_id in ids
     ]
+    found = [offers.offer(item, request.principal) for item in found]
     return routing.Response(cursors.list_page(request, found, None))
 
 

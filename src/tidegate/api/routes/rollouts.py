@@ -21,6 +21,7 @@ from tidegate.control.queries import log_reader, rollout_lists, rollout_waits
 from tidegate.control.queries.as_of import HistoryTooLong, RowHistory
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Found, Reads
+from tidegate.control.queries.remedy_offers import RemedyOffers
 from tidegate.control.storage.blobs import BlobDamaged, BlobMissing
 from tidegate.domain.access import roles, scopes
 from tidegate.domain.channels import refusals as channel_refusals
@@ -111,6 +112,7 @@ class RolloutShown(rollout_rows.Rollout, frozen=True, kw_only=True):
     halted_by: str | None = None
     paused_at: datetime | None = None
     paused_by: str | None = None
+    paused_reason: str = ""
     opened_by_name: str | None = None  # null: erased, or not a person
     paused_by_name: str | None = None
     rollback_failed: int = 0
@@ -264,6 +266,7 @@ class RolloutDocuments:
             halted_by=tally.halted_by,
             paused_at=tally.paused_at,
             paused_by=tally.paused_by,
+            paused_reason=tally.paused_reason,
             opened_by_name=self.people.find_name(found.row.opened_by),
             paused_by_name=self.people.find_name(tally.paused_by),
             rollback_failed=tally.rollback_failed,
@@ -382,6 +385,7 @@ def ask_why(
     clock: Clock,
     log: log_reader.LogReader,
     people: PeopleNames,
+    offers: RemedyOffers,
 ) -> routing.Response:
     """Explain why a rollout waits: every gate, its answer, and the row that decides it."""
     rollout_id = request.path.rollout_id
@@ -392,7 +396,7 @@ def ask_why(
         found = explain(state, rollout_id)
     else:
         found = rollout_waits.explain_host(log, state, rollout_id, host_id)
-    return routing.Response(people.name_in_explanation(found))
+    return routing.Response(offers.offer(people.name_in_explanation(found), request.principal))
 
 
 _READ = routing.requires(roles.Verb.READ, scope_of)

@@ -19,6 +19,7 @@ from msgspec import Struct, structs
 from tidegate.control.operations.execute import Execute
 from tidegate.control.operations.ids import make_id
 from tidegate.control.queries import request_changes
+from tidegate.control.queries.people import list_permitted
 from tidegate.control.queries.reads import Found, Reads
 from tidegate.domain.access import (
     callers,
@@ -357,13 +358,7 @@ class ProtectionGuard:
     def approvers(self, *channels: str) -> tuple[str, ...]:
         """Return the ids of users who may approve on all of these channels."""
         scopes = [channel_scope(channel) for channel in channels]
-        return tuple(
-            item.row.user_id
-            for item in self._reads.iterate(access_rows.USERS)
-            if item.row.enabled
-            and not item.row.erased
-            and all(roles.allows(item.row.grants, roles.Verb.APPROVE, scope) for scope in scopes)
-        )
+        return list_permitted(self._reads, (roles.Verb.APPROVE,), scopes)
 
     def list_unapproved(self, user: access_rows.User) -> tuple[str, ...]:
         """List warnings for protected channels that now have too few approvers, if this user could

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from msgspec.structs import replace
 
 from tidegate.control.queries.reads import Reads
-from tidegate.domain.access import principals, rows
+from tidegate.domain.access import principals, roles, rows
 from tidegate.domain.gates.inputs import Explanation
 
 Principals = Callable[[str], principals.Principal]
@@ -27,6 +27,20 @@ def principal_of(reads: Reads) -> Principals:
         return principals.Principal(user_id, "request", grants)
 
     return find
+
+
+def list_permitted(
+    reads: Reads, verbs: Sequence[roles.Verb], scopes: Sequence[str]
+) -> tuple[str, ...]:
+    """Return the ids of users who have one of these permissions on each of the scopes."""
+    users: list[rows.User] = [item.row for item in reads.iterate(rows.USERS)]
+    return tuple(
+        user.user_id
+        for user in users
+        if user.enabled
+        and not user.erased
+        and all(any(roles.allows(user.grants, verb, on) for verb in verbs) for on in scopes)
+    )
 
 
 class PeopleNames:

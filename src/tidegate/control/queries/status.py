@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from enum import StrEnum
+from functools import partial
 from typing import Final, NamedTuple
 
 from msgspec import Struct, structs
 
 from tidegate.control.fleet.reader import FleetReader
-from tidegate.control.queries import fleet_picture, rollout_waits
+from tidegate.control.queries import fleet_picture, remedy_offers, rollout_waits
 from tidegate.control.queries.people import PeopleNames
 from tidegate.control.queries.reads import Reads
 from tidegate.domain.access import callers, roles, steps
 from tidegate.domain.access.scopes import channel_scope, repository_scope
 from tidegate.domain.channels.rows import CHANNELS, FREEZES, QUARANTINE, Channel, Freeze
 from tidegate.domain.fleet.agent_versions import OLD_AGENTS_COMMAND, old_agents_text
-from tidegate.domain.gates import overrides, remedies
+from tidegate.domain.gates import inputs, overrides, remedies, whom_to_ask
 from tidegate.domain.packages import (
     revision_commands,
     rows as package_rows,
@@ -42,6 +43,7 @@ class Attention(Struct, frozen=True, kw_only=True):
     says: str
     since: datetime | None
     next: str
+    ask: str = ""  # whom to ask for the command that helps; empty: the caller may run it
 
 
 class NoticeKind(StrEnum):
@@ -61,6 +63,7 @@ class StatusNotice(Struct, frozen=True, kw_only=True):
     says: str
     until: datetime | None = None
     next: str
+    ask: str = ""
 
 
 class ChannelStatus(Struct, frozen=True, kw_only=True):
@@ -90,6 +93,10 @@ class StatusReport(Struct, frozen=True, kw_only=True):
     quarantined: int
 
 
+# A remedy, or the command to look at its cause and whom to ask.
+Choose = Callable[[inputs.Remedy, str], tuple[str, str]]
+
+
 class Findings(NamedTuple):
     """What one part adds to the report."""
 
@@ -106,7 +113,9 @@ class StatusReader:
         fleet: FleetReader,
         pictures: fleet_picture.FleetPictures,
         people: PeopleNames,
+        offers: remedy_offers.RemedyOffers,
     ) -> None:
+        self._offers = offers
         self._reads = reads
         self._fleet = fleet
         self._pictures = pictures
@@ -119,7 +128,7 @@ class StatusReader:
         shown: list[ChannelStatus] = []
         found = self._requests(caller, picture.taken_at)
         freezes = self._list_freezes(picture.taken_at)
-        found.notices[:0] = _freezes(caller, freezes)
+        found.notices[:0] = self._freezes(caller, freezes)
         proposals, waiting = self._proposals(caller)
         under_way = 0
         for item in self._reads.iterate(CHANNELS):
@@ -157,7 +166,8 @@ class StatusReader:
             if newest is not None:
                 found.notices.extend(_overrides(newest, picture.taken_at))
                 found.notices.extend(_skipped(newest, pictured))
-            part = _describe(channel, pictured, newest, shut, frozen)
+            choose = partial(self._choose, caller)
+            part = _describe(channel, pictured, newest, shut, frozen, choose)
             found.attention.extend(part.attention)
             found.notices.extend(part.notices)
         kept = sum(
@@ -180,10 +190,37 @@ class StatusReader:
             quarantined=kept,
         )
 
+    def _choose(self, caller: callers.Caller, remedy: inputs.Remedy, look: str) -> tuple[str, str]:
+        """Return the remedy's command; or the command to ``look``, and whom to ask."""
+        if whom_to_ask.may_use(remedy, caller.principal):
+            return remedy.command, ""
+        return look, self._offers.describe(remedy, caller.principal)
+
     def _list_freezes(self, now: datetime) -> list[Freeze]:
         """List the freezes that are active."""
         rows: list[Freeze] = [item.row for item in self._reads.iterate(FREEZES)]
         return [row for row in rows if row.until is None or now < row.until]
+
+    def _freezes(self, caller: callers.Caller, freezes: list[Freeze]) -> list[StatusNotice]:
+        notices: list[StatusNotice] = []
+        for row in freezes:
+            seen = [name for name in row.channels if _reads_channel(caller, name)]
+            if row.channels and not seen:
+                continue
+            what = ", ".join(seen) or "every channel"
+            until = describe_end(row.until) or " until it is ended"
+            command, ask = self._choose(caller, remedies.end_freeze(row), "tidegate freeze list")
+            notices.append(
+                StatusNotice(
+                    kind=NoticeKind.FREEZE,
+                    channel=None,
+                    says=f"{what} frozen by {row.operator}{until}: {row.reason}",
+                    until=row.until,
+                    next=command,
+                    ask=ask,
+                )
+            )
+        return notices
 
     def _requests(self, caller: callers.Caller, now: datetime) -> Findings:
         """Find open requests on protected channels, for the caller or for others."""
@@ -250,26 +287,6 @@ class StatusReader:
                 )
             )
         return found, waiting
-
-
-def _freezes(caller: callers.Caller, freezes: list[Freeze]) -> list[StatusNotice]:
-    notices: list[StatusNotice] = []
-    for row in freezes:
-        seen = [name for name in row.channels if _reads_channel(caller, name)]
-        if row.channels and not seen:
-            continue
-        what = ", ".join(seen) or "every channel"
-        until = describe_end(row.until) or " until it is ended"
-        notices.append(
-            StatusNotice(
-                kind=NoticeKind.FREEZE,
-                channel=None,
-                says=f"{what} frozen by {row.operator}{until}: {row.reason}",
-                until=row.until,
-                next=f"tidegate freeze delete {row.freeze_id} --reason …",
-            )
-        )
-    return notices
 
 
 def _frozen_by(
@@ -398,42 +415,49 @@ def _describe(
     tally: rollout_rows.RolloutTally | None,
     shut: tuple[rollout_waits.GateShown, ...],
     frozen: Freeze | None,
+    choose: Choose,
 ) -> Findings:
     """Find what needs a person on a channel, and what else is worth knowing."""
     name = channel.channel
     found = Findings([], [])
 
-    def needs(says: str, since: datetime | None, command: str) -> None:
-        found.attention.append(Attention(channel=name, says=says, since=since, next=command))
+    def needs(says: str, since: datetime | None, command: str, ask: str = "") -> None:
+        found.attention.append(
+            Attention(channel=name, says=says, since=since, next=command, ask=ask)
+        )
 
-    def notes(kind: NoticeKind, says: str, command: str) -> None:
-        found.notices.append(StatusNotice(kind=kind, channel=name, says=says, next=command))
+    def notes(kind: NoticeKind, says: str, command: str, ask: str = "") -> None:
+        found.notices.append(
+            StatusNotice(kind=kind, channel=name, says=says, next=command, ask=ask)
+        )
 
+    why = f"tidegate rollout explain {name}"
     is_open = tally is not None and tally.outcome is None
     if tally is not None and is_open:
         if tally.halted_at is not None:
             says = f"{tally.target_ref} stopped: {tally.halted_by or 'a host'} failed"
-            needs(says, tally.halted_at, f"tidegate rollout explain {name}")
+            needs(says, tally.halted_at, why)
         elif tally.paused_at is not None:
-            says = f"{tally.target_ref} is paused"
-            needs(says, tally.paused_at, f"tidegate rollout resume {name} --reason …")
+            reason = f": {tally.paused_reason}" if tally.paused_reason else ""
+            says = f"{tally.target_ref} is paused by {tally.paused_by or 'an operator'}{reason}"
+            needs(says, tally.paused_at, *choose(remedies.resume(tally.rollout_id, name), why))
         else:
-            why = f"tidegate rollout explain {name}"
             is_rollback = tallies.may_hasten(tally)
             what = f"the rollback to {tally.target_ref}" if is_rollback else tally.target_ref
-            hasten = f"tidegate channel rollback {name} --to {tally.target_ref} --now --reason …"
+            hasten = choose(remedies.hasten(tally), why) if is_rollback else (why, "")
             if frozen is not None:
                 until = describe_end(frozen.until) or " until it is ended"
                 by = f"freeze {frozen.freeze_id} of {frozen.operator}{until}: {frozen.reason}"
                 says = f"{what} waits for {by}"
                 if is_rollback:
-                    needs(says, max(frozen.started_at, tally.opened_at), hasten)
+                    needs(says, max(frozen.started_at, tally.opened_at), *hasten)
                 else:
                     notes(NoticeKind.GATE, says, why)
             for gate in _choose_gates(shut):
-                says = f"{what} waits: {gate.reason}"
+                reason, _, _ = gate.reason.partition(": tidegate ")  # explain shows commands
+                says = f"{what} waits: {reason}"
                 if is_rollback and gate.gate == "window":
-                    needs(says, gate.since, hasten)
+                    needs(says, gate.since, *hasten)
                 elif gate.needs_person:
                     needs(says, gate.since, why)
                 else:
@@ -443,16 +467,16 @@ def _describe(
         needs(
             f"{tally.target_ref} {words}, and nothing followed",
             tally.outcome_at,
-            remedies.list_next(tally)[0].command,
+            *choose(remedies.list_next(tally)[0], why),
         )
     if channel.held_at is not None:
         says = f"held by {channel.held_by} since {describe_time(channel.held_at)}"
         says = f"{says}: {channel.held_reason or 'no reason given'}"
-        command = f"tidegate channel release {name} --reason …"
+        release = choose(remedies.end_hold(name), f"tidegate channel show {name}")
         if is_open:
-            needs(says, channel.held_at, command)
+            needs(says, channel.held_at, *release)
         else:
-            notes(NoticeKind.HOLD, says, command)
+            notes(NoticeKind.HOLD, says, *release)
     if pictured.hosts and pictured.silent > SILENT_SHARE * pictured.hosts:
         says = f"{pictured.silent} of {pictured.hosts} hosts are silent"
         needs(says, None, "tidegate host list")

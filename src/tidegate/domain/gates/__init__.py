@@ -11,6 +11,7 @@ dispatch_pass    a pass over a rollout: orders, skips, what to record in the log
 explain          every gate's verdict, for people
 waits            what a rollout waits for; host_waits: its hosts; gate_waits: hosts at a gate
 remedies         the commands that end a wait
+whom_to_ask      which of them a person may run, and whom to ask for the others
 attention        whether a shut gate needs a person
 earliest         when each wave of a plan could start
 automation       automatic promotion and rollback

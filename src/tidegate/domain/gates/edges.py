@@ -14,8 +14,9 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
+from tidegate.domain.access import roles, scopes, steps
 from tidegate.domain.channels import facts, rows as channel_rows
-from tidegate.domain.gates.inputs import GateEvidence, PrecedingChannel, Remedy, Versioned
+from tidegate.domain.gates import inputs
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts import names, rows as rollout_rows, states, tallies
 from tidegate.domain.times import describe_time
@@ -31,9 +32,9 @@ class EdgeVerdict(NamedTuple):
 
     passed: bool
     reason: str
-    evidence: GateEvidence | None = None
+    evidence: inputs.GateEvidence | None = None
     until: datetime | None = None  # when it opens by itself
-    remedy: Remedy | None = None  # what opens it; None: it opens by itself
+    remedy: inputs.Remedy | None = None  # what opens it; None: it opens by itself
     concern: str = ""  # what is known against the release there; empty: nothing
 
 
@@ -45,14 +46,18 @@ class WaitingRelease(Struct, frozen=True):
 
 
 def judge_edge(
-    edge: facts.ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel, now: datetime
+    edge: facts.ChannelEdge, waits: WaitingRelease, seen: inputs.PrecedingChannel, now: datetime
 ) -> EdgeVerdict:
     """Whether this edge lets the release through."""
     if seen.channel is None:
         return EdgeVerdict(
             False,
             f"{waits.channel} waits for {edge.channel}, which does not exist",
-            remedy=Remedy(f"tidegate channel edit {waits.channel} --policy FILE"),
+            remedy=inputs.make_remedy(
+                steps.EDIT_CHANNEL,
+                waits.channel,
+                f"tidegate channel edit {waits.channel} --policy FILE",
+            ),
         )
     if edge.require is facts.EdgeRequires.IDLE:
         return _check_idle(waits, seen.channel)
@@ -60,9 +65,11 @@ def judge_edge(
     return shut or _check_soak(edge, waits, seen, now)
 
 
-def _check_idle(waits: WaitingRelease, found: Versioned[channel_rows.Channel]) -> EdgeVerdict:
+def _check_idle(
+    waits: WaitingRelease, found: inputs.Versioned[channel_rows.Channel]
+) -> EdgeVerdict:
     row = found.row
-    evidence = GateEvidence(channel_rows.CHANNELS.name, row.channel, found.version)
+    evidence = inputs.GateEvidence(channel_rows.CHANNELS.name, row.channel, found.version)
     if row.newest_rollout_id is None:
         return EdgeVerdict(True, f"nothing was rolled out on {row.channel} yet", evidence)
     if row.newest_state in RELEASING:
@@ -73,7 +80,7 @@ def _check_idle(waits: WaitingRelease, found: Versioned[channel_rows.Channel]) -
         False,
         f"{waits.channel} waits until {row.channel} is idle: {newest}",
         evidence,
-        remedy=Remedy(f"tidegate rollout explain {row.channel}"),
+        remedy=_suggest_look(row.channel),
         concern=f"what failed on {row.channel}" if _has_stopped(waits.release_id, row) else "",
     )
 
@@ -89,7 +96,7 @@ def _has_stopped(release_id: str, before: channel_rows.Channel) -> bool:
 
 
 def _check_success(
-    edge: facts.ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel
+    edge: facts.ChannelEdge, waits: WaitingRelease, seen: inputs.PrecedingChannel
 ) -> EdgeVerdict | None:
     """Return the verdict if the release did not succeed last; None: it did."""
     release, there = waits.release_id, edge.channel
@@ -113,24 +120,33 @@ def _check_success(
     )
 
 
-def _suggest_promotion(channel: str, release: str, when: str = "") -> Remedy:
-    return Remedy(f"tidegate channel promote {channel} {release}", when)
+def _suggest_promotion(channel: str, release: str, when: str = "") -> inputs.Remedy:
+    command = f"tidegate channel promote {channel} {release}"
+    return inputs.make_remedy(steps.PROMOTE, channel, command, when)
 
 
-def _find_remedy(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel) -> Remedy | None:
+def _suggest_look(channel: str) -> inputs.Remedy:
+    """Return the command that says what the rollout there waits for."""
+    command = f"tidegate rollout explain {channel}"
+    return inputs.Remedy(command, needs=(roles.Verb.READ,), scopes=(scopes.channel_scope(channel),))
+
+
+def _find_remedy(
+    standing: rollout_rows.ReleaseStanding, seen: inputs.PrecedingChannel
+) -> inputs.Remedy | None:
     """Return what makes the release succeed there; None: it is still rolling out."""
     release, there = standing.release_id, standing.channel
     tally = None if seen.tally is None else seen.tally.row
     if tally is not None and tally.halted_at is None and tally.paused_at is None:
         return None
     if tally is not None or (standing.word is states.Word.BAD and standing.operator is None):
-        return Remedy(f"tidegate rollout explain {there}")
+        return _suggest_look(there)
     return _suggest_promotion(
         there, release, "if it is good after all" if standing.operator else ""
     )
 
 
-def _find_concern(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel) -> str:
+def _find_concern(standing: rollout_rows.ReleaseStanding, seen: inputs.PrecedingChannel) -> str:
     """Name what is known against the release there; empty: nothing.
 
     A verdict lasts until the release succeeds there, also while it is tried again.
@@ -145,7 +161,7 @@ def _find_concern(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel
 
 
 def _describe_standing(
-    standing: rollout_rows.ReleaseStanding, waits: WaitingRelease, seen: PrecedingChannel
+    standing: rollout_rows.ReleaseStanding, waits: WaitingRelease, seen: inputs.PrecedingChannel
 ) -> str:
     release, there = standing.release_id, standing.channel
     tally = None if seen.tally is None else seen.tally.row
@@ -184,14 +200,14 @@ def _describe_standing(
             return f"{release} has not succeeded on {there}"
 
 
-def _describe_failure(standing: rollout_rows.ReleaseStanding, seen: PrecedingChannel) -> str:
+def _describe_failure(standing: rollout_rows.ReleaseStanding, seen: inputs.PrecedingChannel) -> str:
     if standing.host_id is None:
         return "its hosts failed"
     return f"{standing.host_id} failed{f', {seen.failure}' if seen.failure else ''}"
 
 
 def _check_quarantine(
-    edge: facts.ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel
+    edge: facts.ChannelEdge, waits: WaitingRelease, seen: inputs.PrecedingChannel
 ) -> EdgeVerdict | None:
     if seen.quarantined is None:
         return None
@@ -200,10 +216,11 @@ def _check_quarantine(
     return EdgeVerdict(
         False,
         f"{waits.release_id} is quarantined on {edge.channel} since "
-        f"{describe_time(row.quarantined_at)} ({row.host_id}: {row.reason}). "
-        f"To lift it: tidegate quarantine lift {edge.channel} {waits.release_id} --reason …",
-        GateEvidence(channel_rows.QUARANTINE.name, key.id, seen.quarantined.version),
-        remedy=Remedy(
+        f"{describe_time(row.quarantined_at)} ({row.host_id}: {row.reason})",
+        inputs.GateEvidence(channel_rows.QUARANTINE.name, key.id, seen.quarantined.version),
+        remedy=inputs.make_remedy(
+            steps.LIFT_QUARANTINE,
+            edge.channel,
             f"tidegate quarantine lift {edge.channel} {waits.release_id} --reason …",
             "only if the host was at fault and the release is good",
         ),
@@ -212,7 +229,7 @@ def _check_quarantine(
 
 
 def _check_soak(
-    edge: facts.ChannelEdge, waits: WaitingRelease, seen: PrecedingChannel, now: datetime
+    edge: facts.ChannelEdge, waits: WaitingRelease, seen: inputs.PrecedingChannel, now: datetime
 ) -> EdgeVerdict:
     assert seen.standing is not None
     standing = seen.standing.row
@@ -256,18 +273,18 @@ def _check_soak(
 # ── descriptions ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _cite_channel(seen: PrecedingChannel) -> GateEvidence | None:
+def _cite_channel(seen: inputs.PrecedingChannel) -> inputs.GateEvidence | None:
     found = seen.channel
     return (
         None
         if found is None
-        else GateEvidence(channel_rows.CHANNELS.name, found.row.channel, found.version)
+        else inputs.GateEvidence(channel_rows.CHANNELS.name, found.row.channel, found.version)
     )
 
 
-def _cite_standing(seen: PrecedingChannel) -> GateEvidence | None:
+def _cite_standing(seen: inputs.PrecedingChannel) -> inputs.GateEvidence | None:
     found = seen.standing
     if found is None:
         return None
     id = rollout_rows.standing_key(found.row.channel, found.row.release_id).id
-    return GateEvidence(rollout_rows.STANDINGS.name, id, found.version)
+    return inputs.GateEvidence(rollout_rows.STANDINGS.name, id, found.version)

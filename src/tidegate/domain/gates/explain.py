@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from tidegate.domain.gates import checks, context, dispatch_pass, inputs
+from tidegate.domain.gates import checks, context, dispatch_pass, inputs, remedies
 from tidegate.domain.gates.host_waits import wait_of_host
 from tidegate.domain.gates.waits import list_waits
 from tidegate.domain.hosts.states import describe_host_state
@@ -14,6 +14,7 @@ ASKED_MAX = 1_000  # hosts that a gate after the first shut one is asked about
 STOPS = dispatch_pass.ASKED_AGAIN - {
     dispatch_pass.WINDOW
 }  # windows may hold some hosts while others get orders
+HELD_WAVES = frozenset({"minimum", "manual", "delay"})  # waits that shut ``wave-promotion``
 READABLE = "plan-and-rows"  # not a gate: the plan and rows that all gates need
 
 
@@ -136,10 +137,23 @@ def _list_waits_of_host(
     own = wait_of_host(state, rollout_id, host_id) or _find_regression(state, rollout_id, host_id)
     all_of_it = list_waits(state, rollout_id)
     shut = {verdict.gate for verdict in verdicts if not verdict.passed}
+    if "wave-promotion" in shut:
+        shut |= HELD_WAVES
     matching = [wait for wait in all_of_it if host_id in wait.some or wait.code in shut]
     found = ((own,) if own is not None else ()) + tuple(w for w in matching if w != own)
-    return found or (
-        inputs.Wait(code="nothing", sentence=answer, hosts=1, some=(host_id,), since=state.at),
+    if found:
+        return found
+    tally = state.sight(rollout_id).tally.row
+    again = remedies.promote(tally.channel, tally.target_ref)
+    return (
+        inputs.Wait(
+            code="nothing",
+            sentence=answer,
+            hosts=1,
+            some=(host_id,),
+            since=state.at,
+            remedies=(again,) if again.command in answer else (),
+        ),
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final, NamedTuple
 
+from tidegate.domain.access import steps
 from tidegate.domain.gates import context, dispatch_pass, inputs, remedies
 from tidegate.domain.hosts.states import HostState
 from tidegate.domain.rollouts import progress, states, tallies
@@ -151,7 +152,9 @@ def _find_failure(look: context.GateContext, row: inputs.HostStanding) -> HostAc
         return HostActivity(code, f"{text}; it is tried again")
     retry = f"tidegate rollout retry {tally.rollout_id} {row.host_id} --reason …"
     commands: tuple[inputs.Remedy, ...] = (
-        inputs.Remedy(retry, "to try only this host again"),
+        inputs.make_remedy(
+            steps.RETRY_ROLLOUT, tally.channel, retry, "to try only this host again"
+        ),
         remedies.waive(tally.rollout_id, row.host_id),
     )
     if row.late:

@@ -15,6 +15,7 @@ from typing import Generic, TypeVar
 
 from msgspec import Struct
 
+from tidegate.domain.access import roles, scopes, steps
 from tidegate.domain.channels.rows import Channel, Freeze, Quarantined
 from tidegate.domain.fleet.rows import ENROLLED, Budget
 from tidegate.domain.hosts import facts, rows, states
@@ -183,6 +184,13 @@ class Remedy(Struct, frozen=True, omit_defaults=True):
 
     command: str
     when: str = ""  # such as "if the release is bad"; empty: always
+    needs: tuple[roles.Verb, ...] = ()  # one of these permissions, on each of the scopes
+    scopes: tuple[str, ...] = ()
+
+
+def make_remedy(step: steps.Step, channel: str, command: str, when: str = "") -> Remedy:
+    """Make a remedy that takes this step on a channel."""
+    return Remedy(command, when, step.verbs, (scopes.channel_scope(channel),))
 
 
 class Wait(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -197,6 +205,7 @@ class Wait(Struct, frozen=True, omit_defaults=True, kw_only=True):
     ends: WaitEnds = WaitEnds.WHEN
     evidence: GateEvidence | None = None
     remedies: tuple[Remedy, ...] = ()  # commands that end it now, the most likely first
+    ask: tuple[str, ...] = ()  # whom to ask for the commands that the caller may not run
 
 
 class Explanation(Struct, frozen=True, omit_defaults=True, kw_only=True):

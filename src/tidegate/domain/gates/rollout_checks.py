@@ -73,17 +73,19 @@ def _check_late_host(look: context.GateContext) -> context.Block | None:
     if tallies.is_unproved(tally) and (look.late_given or tallies.late_under_way(tally)):
         return context.Block(
             f"no host ran {tally.target_ref} here yet; late hosts go one at a time until one "
-            f"converged. To record a success: tidegate channel promote {tally.channel} "
-            f"{tally.target_ref}",
+            "converged. To record a success, promote it again: "
+            f"tidegate channel promote {tally.channel} {tally.target_ref}",
             look.cite_tally(),
         )
     return None
 
 
 def check_pause(look: context.GateContext, host_id: str) -> context.Block | None:
-    if look.tally.paused_at is None:
+    tally = look.tally
+    if tally.paused_at is None:
         return None
-    return context.Block(f"paused by {look.tally.paused_by or 'an operator'}", look.cite_tally())
+    why = f": {tally.paused_reason}" if tally.paused_reason else ""
+    return context.Block(f"paused by {tally.paused_by or 'an operator'}{why}", look.cite_tally())
 
 
 def check_freeze(look: context.GateContext, host_id: str) -> context.Block | None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from tidegate.domain.access import steps
 from tidegate.domain.gates import context, gate_waits, host_checks, host_waits, inputs, remedies
 from tidegate.domain.gates.automation import describe_off, describe_rollback
 from tidegate.domain.hosts.states import HostState
@@ -93,7 +94,7 @@ def _report_switched_off(look: context.GateContext) -> Iterator[inputs.Wait]:
             since=tally.outcome_at or tally.halted_at or tally.opened_at,
             ends=inputs.WaitEnds.NEVER,
             evidence=look.cite_tally(),
-            remedies=(inputs.Remedy(f"tidegate channel promote {tally.channel} RELEASE"),),
+            remedies=(remedies.promote(tally.channel, "RELEASE"),),
         )
 
 
@@ -151,7 +152,12 @@ def _report_failure(look: context.GateContext) -> Iterator[inputs.Wait]:
         retry = f"tidegate rollout retry {tally.rollout_id} --reason …"
         commands = (
             remedies.roll_back(tally.channel),
-            inputs.Remedy(retry, "if the hosts were at fault and are repaired"),
+            inputs.make_remedy(
+                steps.RETRY_ROLLOUT,
+                tally.channel,
+                retry,
+                "if the hosts were at fault and are repaired",
+            ),
             remedies.waive(tally.rollout_id, tally.halted_by or "HOST"),
             remedies.abort(tally.rollout_id),
         )
@@ -189,10 +195,17 @@ def _report_held_wave(look: context.GateContext) -> Iterator[inputs.Wait]:
         ends=inputs.WaitEnds.NEVER if by_hand else inputs.WaitEnds.BY_ITSELF,
         evidence=look.cite_tally(),
         remedies=(
-            inputs.Remedy(f"tidegate rollout continue {tally.rollout_id}")
+            inputs.make_remedy(
+                steps.CONTINUE_ROLLOUT,
+                tally.channel,
+                f"tidegate rollout continue {tally.rollout_id}",
+            )
             if by_hand
-            else inputs.Remedy(
-                f"tidegate rollout promote-all {tally.rollout_id} --reason …", remedies.IN_EMERGENCY
+            else inputs.make_remedy(
+                steps.PROMOTE_ALL,
+                tally.channel,
+                f"tidegate rollout promote-all {tally.rollout_id} --reason …",
+                remedies.IN_EMERGENCY,
             ),
         ),
     )
@@ -220,7 +233,9 @@ def _report_minimum(look: context.GateContext) -> Iterator[inputs.Wait]:
             ends=inputs.WaitEnds.NEVER,
             evidence=look.cite_tally(),
             remedies=(
-                inputs.Remedy(
+                inputs.make_remedy(
+                    steps.SKIP_WAVE,
+                    tally.channel,
                     f"tidegate rollout skip-wave {tally.rollout_id} {wave.name} --reason …",
                     "to continue with the next wave",
                 ),

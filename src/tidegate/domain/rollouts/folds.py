@@ -245,7 +245,7 @@ def _left(row: rows.ReleaseStanding, at: datetime, release_id: str) -> rows.Rele
 
 rollout_tallies = Machine(
     collection=rows.TALLIES,
-    number=5,
+    number=6,
     reads=get_args(transitions.RolloutEvent),
     ids=_tally_ids,
     start=lambda id, fact: None,

@@ -145,10 +145,20 @@ def _skip_wave(tally: rows.RolloutTally, event: facts.WaveSkipped, now: datetime
     return counted_state.settle(tallies.skipped(tally, event.wave), now)
 
 
+_NOT_PAUSED: Final = {"paused_at": None, "paused_by": None, "paused_reason": ""}
+
+
 def _pause(tally: rows.RolloutTally, event: facts.RolloutPaused, now: datetime) -> Stepped:
     if tally.paused_at is not None:
         return tally, ()
-    return structs.replace(tally, paused_at=now, paused_by=event.operator, due_at=None), ()
+    paused = structs.replace(
+        tally,
+        paused_at=now,
+        paused_by=event.operator,
+        paused_reason=event.reason,
+        due_at=None,
+    )
+    return paused, ()
 
 
 def _override(tally: rows.RolloutTally, event: facts.GateOverridden, now: datetime) -> Stepped:
@@ -165,7 +175,7 @@ def _override(tally: rows.RolloutTally, event: facts.GateOverridden, now: dateti
 
 
 def _resume(tally: rows.RolloutTally, event: facts.RolloutResumed, now: datetime) -> Stepped:
-    tally = structs.replace(tally, paused_at=None, paused_by=None)
+    tally = structs.replace(tally, **_NOT_PAUSED)
     if tally.state in states.DISPATCHABLE:
         return counted_state.settle(tally, now)
     return tally, ()
@@ -180,7 +190,7 @@ def _end(before: rows.RolloutTally, event: facts.RolloutTerminal, now: datetime)
     if not tallies.all_converged(before):
         raise tallies.broken(before, "not every host is Converged, waived or skipped")
     tally, effects = counted_state.enter(before, states.RolloutState.TERMINAL, now)
-    tally = structs.replace(tally, terminal_at=now, paused_at=None, paused_by=None)
+    tally = structs.replace(tally, terminal_at=now, **_NOT_PAUSED)
     tally, conclusion = _conclude(before, event, tally, now)
     return tally, (*effects, _schedule_pruning(tally), *conclusion)
 
@@ -189,7 +199,7 @@ def _supersede(before: rows.RolloutTally, event: transitions.RolloutEvent, at: d
     if before.state is states.RolloutState.SUPERSEDED:
         return before, ()
     tally, effects = counted_state.enter(before, states.RolloutState.SUPERSEDED, at)
-    tally = structs.replace(tally, superseded_at=at, paused_at=None, paused_by=None)
+    tally = structs.replace(tally, superseded_at=at, **_NOT_PAUSED)
     tally, conclusion = _conclude(before, event, tally, at)
     return tally, (*effects, _schedule_pruning(tally), *conclusion)
 

@@ -115,6 +115,7 @@ class RolloutTally(Struct, frozen=True, omit_defaults=True, kw_only=True):
     halted_by: str | None = None  # the host that failed
     paused_at: datetime | None = None
     paused_by: str | None = None
+    paused_reason: str = ""
     rollback_failed: int = 0
     failures: int = 0  # how often a host failed, whatever happened next
     gave_up: int = 0  # planned hosts that were skipped or waived while Failed or Reverted
