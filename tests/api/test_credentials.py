@@ -320,7 +320,7 @@ def test_changes_the_own_password_on_the_settings_page(served: Served, user_id: 
     wrong = browser.post("/settings/password", data={**form, "current": "wrong"})
     done = browser.post("/settings/password", data=form)
 
-    assert "the current password is wrong" in wrong.text
+    assert "The current password is wrong" in wrong.text
     assert done.status_code == 303
     page = browser.get(done.headers["location"])
     assert "Your password was changed" in page.text

@@ -21,10 +21,10 @@ def data(tmp_path: Path) -> Path:
         return tmp_path / "data"
 
 
-@pytest.mark.parametrize("command", ["serve", "worker"])
-def test_refuses_to_start_and_names_the_remedy(data: Path, command: str) -> None:
+@pytest.mark.parametrize("words", [("serve", "--port", "0"), ("worker",)])
+def test_refuses_to_start_and_names_the_remedy(data: Path, words: tuple[str, ...]) -> None:
     ran = subprocess.run(
-        [sys.executable, "-m", "tidegate", command, "--data", str(data), "--port", "0"],
+        [sys.executable, "-m", "tidegate", *words, "--data", str(data)],
         capture_output=True,
         text=True,
         timeout=60,

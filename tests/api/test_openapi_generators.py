@@ -28,6 +28,7 @@ UNPARSED_MEDIA = {"application/x-tar"}
 # Objects whose members the API does not fix. All others are typed.
 OPEN_OBJECTS = {
     "CloudEvent.data": "the members of an event, by its type",
+    "RolloutEvent.data": "the same",
     "DryRunFact.value": "the members of a fact, by its type",
     "EvidenceSent.document": "stored as it was sent",
     "Happened.value": "a row or a fact, by its type",

@@ -73,7 +73,7 @@ def test_checks_a_policy_for_a_channel_that_does_not_exist_yet(fleet: ServedFlee
 
     assert [fault["sentence"] for fault in faulty["faults"]] == [
         "next waits for nowhere, which does not exist.",
-        "web-01 would be in web-stable and in next, both of package default/web",
+        "web-01 would be in web-stable and in next, both of package web",
     ]
     assert (sound["faults"], sound["changes"]) == ([], None)
     assert "the wave takes 1 host now" in sound["warnings"][0]["sentence"]

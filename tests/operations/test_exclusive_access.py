@@ -393,4 +393,4 @@ def test_the_command_rebuilds_nothing_while_a_worker_runs(url: str, tmp_path: Pa
         assert OTHERS in refused.stderr
         assert worker.stop() == 0
     made = run("views", "rebuild", *words)
-    assert (made.returncode, made.stderr) == (0, "replaying the log …\n")
+    assert (made.returncode, made.stderr) == (0, "")

@@ -233,7 +233,7 @@ def _written(
 @cli_context.with_context
 def verify(context: cli_context.CommandContext) -> None:
     """Replay the whole log and compare every derived row, byte for byte."""
-    output.note("replaying the log …")
+    output.note_progress("replaying the log …")
     found = context.get(paths.at("views", "verify"))
     if found["verified"]:
         context.done(found, f"every row is what the log says, up to {found['position']}")

@@ -153,6 +153,12 @@ def note(line: str) -> None:
     click.echo(line, err=True)
 
 
+def note_progress(line: str) -> None:
+    """Say what a long command does, if a person watches: a scheduled job stays silent."""
+    if sys.stderr.isatty():
+        note(line)
+
+
 def coloured(words: str, colour: str) -> str:
     return click.style(words, fg=colour) if is_coloured() and colour != "default" else words
 

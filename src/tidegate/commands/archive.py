@@ -13,7 +13,7 @@ import click
 from tidegate import config, errors
 from tidegate.cli.context import Group
 from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.output import note
+from tidegate.cli.output import note_progress
 from tidegate.commands.options import LOG, settings_of, with_settings
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def verify(file: str | None, **flags: str | None) -> None:
     A server or worker may be running. The exit code is 0 if nothing differs, else 1.
     """
     with _archive(settings_of(file, flags)) as found:
-        note("comparing the archive with the log …")
+        note_progress("comparing the archive with the log …")
         differences = found.verify()
         lag = found.lag()
     named = [
@@ -64,7 +64,7 @@ def rebuild(file: str | None, **flags: str | None) -> None:
     A server or worker may be running: the rewritten bytes are the same.
     """
     with _archive(settings_of(file, flags)) as found:
-        note("writing the archive again …")
+        note_progress("writing the archive again …")
         count = found.rebuild()
         position = found.lag().position
     click.echo(f"{count} segments were written again, up to position {position}")

@@ -12,7 +12,7 @@ import click
 from tidegate import config, errors
 from tidegate.cli.context import LocalCommand, output_format
 from tidegate.cli.exit_codes import ExitCode
-from tidegate.cli.output import json_of, line_of, note
+from tidegate.cli.output import json_of, line_of, note_progress
 from tidegate.commands.options import LOG, settings_of, with_settings
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def backup(place: str, previous: str | None, file: str | None, **flags: str | No
     from tidegate.engines.sqlite.store import SqliteStore
 
     installation = _open(settings)
-    note("copying the database and the files …")
+    note_progress("copying the database and the files …")
     try:
         label = back_up(
             installation,
@@ -224,7 +224,7 @@ def _restore_backup(settings: config.Settings, place: Path, revoke_keys: bool) -
 
     if _database(settings) != Path(settings.data).absolute() / "tidegate.db":
         raise config.InvalidSetting("a restore goes into the data directory; leave store empty")
-    note("checking and copying the files …")
+    note_progress("checking and copying the files …")
     return storage_backup.restore(
         place,
         Path(settings.data).absolute(),

@@ -8,7 +8,7 @@ import click
 
 from tidegate.cli.context import Group
 from tidegate.cli.exit_codes import CommandExit, ExitCode
-from tidegate.cli.output import note
+from tidegate.cli.output import note_progress
 from tidegate.commands.options import LOG, settings_of, with_settings
 
 SHOWN_MAX = 20
@@ -32,7 +32,7 @@ def verify(file: str | None, **flags: str | None) -> None:
     from tidegate.kernel.replay import differences
 
     with open_store(settings) as store:
-        note("replaying the log …")
+        note_progress("replaying the log …")
         found = differences(store, FOLDS)
     for item in found[:SHOWN_MAX]:
         click.echo(f"{item.key}: {item.what}")
@@ -72,7 +72,7 @@ def rebuild(file: str | None, **flags: str | None) -> None:
         present(settings.store_url, alone=True),
         open_store(settings) as store,
     ):
-        note("replaying the log …")
+        note_progress("replaying the log …")
         count = rebuild_all(store, FOLDS, system_clock())
         found = differences(store, FOLDS)
     if found:
