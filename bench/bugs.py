@@ -401,8 +401,8 @@ BUGS: tuple[PlantedBug, ...] = (
         "approvals sqlite full 0",
         (
             "control/operations/revisions.py",
-            "                package_lane(place.package), lambda: self._execute(item,",
-            "                place.name, lambda: self._execute(item,",
+            "                package_lane(place.package),\n",
+            "                place.name,\n",
         ),
     ),
     # ── attacks ──
