@@ -57,11 +57,11 @@ class WaitingGate(Struct, frozen=True, omit_defaults=True):
 
     since: datetime
     reason: str
-    is_told: bool = False
+    is_reported: bool = False
     is_open: bool = False  # it opened; remembered, so that it is reported once
     stuck: str = ""  # why it needs a person, if it did when it was looked at last
     stuck_since: datetime | None = None
-    told: tuple[str, ...] = ()  # the waves that needed a person, in words that were reported
+    reported: tuple[str, ...] = ()  # the waves that needed a person, as they were reported
 
 
 class Degradation(Struct, frozen=True, omit_defaults=True):
@@ -70,7 +70,7 @@ class Degradation(Struct, frozen=True, omit_defaults=True):
     since: datetime
     count: int = 0
     some: tuple[str, ...] = ()
-    is_told: bool = False
+    is_reported: bool = False
 
 
 class SilentHosts(Struct, frozen=True, omit_defaults=True):
@@ -79,8 +79,8 @@ class SilentHosts(Struct, frozen=True, omit_defaults=True):
     since: datetime
     named: dict[str, datetime] = {}  # with the time of the last heartbeat of each
     others: int = 0
-    told: int = 0  # how many the last notice reported, or fewer if some reported again
-    told_at: datetime | None = None
+    reported: int = 0  # how many the last notice reported, or fewer if some reported again
+    reported_at: datetime | None = None
     lost_at: datetime | None = None  # when the last notice about lost hosts was made
 
     @property
@@ -95,7 +95,7 @@ class Pile(Struct, frozen=True, omit_defaults=True):
     scopes: tuple[str, ...]
     reason: str
     count: int = 0  # those without a notice
-    is_told: bool = False
+    is_reported: bool = False
 
 
 class BurstState(Struct, frozen=True, omit_defaults=True, kw_only=True):
@@ -162,10 +162,14 @@ def _add_gate(
     key = f"{fact.rollout_id} {fact.gate}"
     known = draft.gates.get(key)
     if fact.blocked:
-        told = (False, ()) if known is None else (known.is_told, known.told)
         reason = "" if fact.gate == WAVES else fact.reason
-        draft.gates[key] = WaitingGate(followed.at, reason, is_told=told[0], told=told[1])
-    elif known is not None and (known.is_told or known.told):
+        draft.gates[key] = WaitingGate(
+            followed.at,
+            reason,
+            is_reported=known is not None and known.is_reported,
+            reported=() if known is None else known.reported,
+        )
+    elif known is not None and (known.is_reported or known.reported):
         draft.gates[key] = structs.replace(known, is_open=True)
     else:
         draft.gates.pop(key, None)
@@ -378,26 +382,26 @@ def _note_stuck(draft: _Draft, now: datetime, stuck: Mapping[str, str]) -> None:
 def _report_gates(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
     for key, gate in draft.gates.items():
         rollout_id, _, name = key.partition(" ")
-        if name == WAVES and gate.stuck in ("", *gate.told):
+        if name == WAVES and gate.stuck in ("", *gate.reported):
             continue
         due = gate.since + (SOON if name in NEEDS_PERSON else LONG)
         if gate.stuck_since is not None:
             due = min(due, gate.stuck_since + SOON) if name != WAVES else gate.stuck_since + SOON
-        if gate.is_told or now < due:
+        if gate.is_reported or now < due:
             continue
         if name == WAVES:
-            draft.gates[key] = structs.replace(gate, told=(*gate.told, gate.stuck))
+            draft.gates[key] = structs.replace(gate, reported=(*gate.reported, gate.stuck))
         else:
-            draft.gates[key] = structs.replace(gate, is_told=True)
+            draft.gates[key] = structs.replace(gate, is_reported=True)
         reason = gate.stuck or gate.reason
         found.append(_about("rollout.waiting", rollout_id, gate=name, reason=reason))
 
 
 def _report_degraded(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
     for rollout_id, item in draft.degraded.items():
-        if item.is_told or now < item.since + SOON:
+        if item.is_reported or now < item.since + SOON:
             continue
-        draft.degraded[rollout_id] = structs.replace(item, is_told=True)
+        draft.degraded[rollout_id] = structs.replace(item, is_reported=True)
         hosts = notification_notices.NoticeHosts(item.count, item.some)
         found.append(_about("rollout.degraded", rollout_id, hosts=hosts))
 
@@ -407,12 +411,13 @@ def _report_silent(draft: _Draft, now: datetime, found: list[dict[str, Any]]) ->
         about = {"scopes": (channel_scope(channel),), "channel": channel}
         if item.count == 0:
             del draft.silent[channel]
-            if item.told_at is not None:
+            if item.reported_at is not None:
                 found.append({"event": "hosts.heard", **about})
             continue
-        item = structs.replace(item, told=min(item.told, item.count))  # growth from here counts
+        # Growth counts from the fewest since the last notice.
+        item = structs.replace(item, reported=min(item.reported, item.count))
         if _is_silence_due(item, now):
-            item = structs.replace(item, told=item.count, told_at=now)
+            item = structs.replace(item, reported=item.count, reported_at=now)
             hosts = notification_notices.NoticeHosts(
                 item.count, tuple(item.named)[: notification_notices.HOSTS_NAMED_MAX]
             )
@@ -428,22 +433,22 @@ def _report_silent(draft: _Draft, now: datetime, found: list[dict[str, Any]]) ->
 
 
 def _is_silence_due(item: SilentHosts, now: datetime) -> bool:
-    if item.told_at is None:
+    if item.reported_at is None:
         return now >= item.since + SOON
-    grown = item.count - item.told
-    enough = grown >= SILENT_GROWTH_HOSTS or grown * 100 >= item.told * SILENT_GROWTH_PERCENT
-    return grown > 0 and enough and now >= item.told_at + SILENT_AGAIN
+    grown = item.count - item.reported
+    enough = grown >= SILENT_GROWTH_HOSTS or grown * 100 >= item.reported * SILENT_GROWTH_PERCENT
+    return grown > 0 and enough and now >= item.reported_at + SILENT_AGAIN
 
 
 def _report_piles(draft: _Draft, now: datetime, found: list[dict[str, Any]]) -> None:
     for key, item in list(draft.piles.items()):
-        if item.is_told and now < item.since + PILE:
+        if item.is_reported and now < item.since + PILE:
             continue
         if not item.count:
             del draft.piles[key]
             continue
         event, _, subject = key.partition(" ")
-        draft.piles[key] = structs.replace(item, since=now, count=0, is_told=True)
+        draft.piles[key] = structs.replace(item, since=now, count=0, is_reported=True)
         found.append(
             {
                 "event": event,
