@@ -171,10 +171,11 @@ def test_makes_programs_executable_and_nothing_else(
 def test_makes_directories_that_others_can_read_and_not_write(
     tmp_path: Path, content_source: ContentSource
 ) -> None:
-    found = provide(closure_of(NEW), "/new", tmp_path / "releases", content_source)
+    root = tmp_path / "srv"
+    found = provide(closure_of(NEW), "/new", root / "releases", content_source)
 
-    directories = {found.parent, found, *(path for path in found.rglob("*") if path.is_dir())}
-    assert len(directories) > 2
+    directories = {root, found.parent, found, *(path for path in found.rglob("*") if path.is_dir())}
+    assert len(directories) > 3
     assert {S_IMODE(path.stat().st_mode) for path in directories} == {0o755}
 
 

@@ -97,7 +97,6 @@ def provide(
         return final
     files = _check_listing(source.listing(content).files, closure).files
     incoming = place / f"{INCOMING}{final.name}"
-    place.parent.mkdir(parents=True, exist_ok=True)
     _make_directory(incoming)
     _remove_links(incoming)  # an interrupted attempt may have made them
     for listed in files:
