@@ -700,10 +700,15 @@ def test_a_path_with_a_slash_is_in_the_default_repository_unless_there_is_anothe
         assert made.status_code == 201, made.text
         return made.json()["package"]
 
-    named = [create("a", "web"), create("b", "default/api"), create("c", "net/vpc")]
+    key = {"idempotency-key": "create-c"}
+    body = {"channel": "c", "package": "net/vpc", "selector": "app=c"}
+    first = fleet.manager.post("/v1/channels", json=body, headers=key)
+    named = [create("a", "web"), create("b", "default/api"), first.json()["package"]]
     made = fleet.served.admin.post("/v1/repositories", json={"name": "net"})
     assert made.status_code == 201, made.text
     named.append(create("d", "net/vpc"))
+    again = fleet.manager.post("/v1/channels", json=body, headers=key)
+    assert (again.status_code, again.json()) == (201, first.json())
 
     assert named == ["default/web", "default/api", "default/net/vpc", "net/vpc"]
 

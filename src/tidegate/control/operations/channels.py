@@ -92,19 +92,23 @@ class ChannelOperations:
             LaneBusy: other commands kept the fleet busy; nothing was changed.
         """
         caller.demand(steps.CREATE_CHANNEL, scopes.channel_scope(channel))
-        package = self._demand_package(caller, package)
+        asked_package, package = package, self._demand_package(caller, package)
         policy = default_policy.DEFAULT_POLICY if policy is None else policy
         _demand_readable(caller, policy.edges)
         pin = self._reads.find(release_rows.actual_key(channel), release_rows.Actual)
         if pin is not None and pin.row.status is release_facts.PinStatus.RETIRED:
             raise refusals.ChannelNameUsed(channel)
         asked = slices.CreateChannel(
-            channel=channel, package=package, selector=selector, operator=caller.id, policy=policy
+            channel=channel,
+            package=asked_package,
+            selector=selector,
+            operator=caller.id,
+            policy=policy,
         )
 
         def attempt() -> CommandOutcome:
             version = self._check_claim(fleet_rows.ChannelScope(channel, package, selector), policy)
-            command = msgspec.structs.replace(asked, fleet_version=version)
+            command = msgspec.structs.replace(asked, package=package, fleet_version=version)
             return self._execute(slices.create_channel, command, caller, asked=asked)
 
         return self._position(channel, self._claim(attempt))
