@@ -411,7 +411,7 @@ def test_names_the_rollback_now_that_needs_no_second_person(fleet: ServedFleet) 
     assert made.status_code == 202, made.text
     assert "waits for 1 more approval" in made.json()["next"]
     plain, at_once = made.json()["alternatives"]
-    assert plain["says"].endswith("needs nobody else")
+    assert plain["says"].endswith("needs no second person")
     assert plain["command"] == f"{command} --to web.1 --reason …"
     assert at_once["command"] == f"{command} --to web.1 --now --reason … --break-glass"
     assert shown.get("alternatives", []) == [], "only the asker sees this"

@@ -1691,7 +1691,7 @@ SCREENS: dict[str, tuple[str, str, Struct]] = {
             note="prod is held.",
             alternatives=(
                 Alternative(
-                    "A rollback in waves, which freezes and windows hold, needs nobody else",
+                    "A rollback in waves, which freezes and windows hold, needs no second person",
                     "tidegate channel rollback web-stable --to web.6 --reason …",
                 ),
             ),

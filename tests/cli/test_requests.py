@@ -47,7 +47,7 @@ def test_prints_each_way_to_act_alone_on_separate_lines(
     assert first.startswith(f"◐ {CHANNEL} is protected, and nothing was changed yet. Request R-")
     command = f"tidegate channel rollback {CHANNEL}"
     assert lines[-5:-1] == [
-        "  A rollback in waves, which freezes and windows hold, needs nobody else:",
+        "  A rollback in waves, which freezes and windows hold, needs no second person:",
         f"  try: {command} --to web.2 --reason …",
         "  To do it at once, and have it reviewed afterwards:",
         f"  try: {command} --to web.2 --now --reason … --break-glass",

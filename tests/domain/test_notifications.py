@@ -204,7 +204,7 @@ def test_hosts_that_reported_while_there_was_no_subscription_are_not_silent() ->
 
 @pytest.mark.req("NT-1", **PURE)
 def test_one_person_does_not_silence_a_receiver_unnoticed() -> None:
-    """The other subscriptions to everything are told who edited or deleted one."""
+    """The other subscriptions to everything get a message about who edited or deleted one."""
     fleet = SubscribedFleet()
     fleet.subscribe("team")
     edit = EditSubscription(

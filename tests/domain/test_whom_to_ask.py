@@ -1,5 +1,5 @@
 """Every command that ``explain`` offers names the permission that it takes, and people without it
-are told whom to ask.
+read whom to ask.
 """
 
 from __future__ import annotations
@@ -119,7 +119,7 @@ def test_every_sentence_ends_with_the_command(remedy: inputs.Remedy) -> None:
     ("people", "named"),
     [
         (None, ""),
-        ([], " (nobody is one yet)"),
+        ([], " (there is none yet)"),
         (["Ann"], " (Ann)"),
         (["Ann", "Bob", "Cal"], " (Ann, Bob or Cal)"),
         (["Ann", "Bob", "Cal", "Dan"], " (Ann, Bob, Cal or 1 other)"),

@@ -164,7 +164,7 @@ class PromotionPreview:
         if is_wanted or self._promotions.was_left(channel, to):
             return None
         plain = promotion_planning.RollBackChannel(channel=channel, command_id="", by="", to=to)
-        says = "A rollback in waves, which freezes and windows hold, needs nobody else"
+        says = "A rollback in waves, which freezes and windows hold, needs no second person"
         return operation_protection.Alternative(says, spell_rollback(plain))
 
 

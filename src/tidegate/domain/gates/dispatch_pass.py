@@ -395,7 +395,7 @@ def _select_gates(
 def _list_hidden(
     look: context.GateContext, shut: inputs.BlockedHosts | None
 ) -> tuple[inputs.BlockedHosts, ...]:
-    """Return the channel edges if they are shut behind another gate.
+    """Return the channel edges if they are shut while another gate is, too.
 
     An acknowledgement reads what the last pass recorded of them. So this is recorded while a pause
     or a freeze holds the hosts: when that ends, no order may get through before the next pass.

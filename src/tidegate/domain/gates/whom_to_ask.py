@@ -90,7 +90,7 @@ def _name(people: Sequence[str] | None) -> str:
     if people is None:
         return ""
     if not people:
-        return " (nobody is one yet)"
+        return " (there is none yet)"
     more = len(people) - NAMES_MAX
     others = [f"{more} other{'s' if more > 1 else ''}"] if more > 0 else []
     return f" ({_join([*people[:NAMES_MAX], *others], 'or')})"
